@@ -76,6 +76,7 @@ cdef class Waitable:
 cdef class Runnable(Waitable):      # something that the keeper runs: a place in the loop's queue, which so needs no memory
     cdef Runnable next
     cdef readonly bint queued
+    cdef bint begun
     cdef Waitable hung      # what it waits for
 
 

@@ -58,7 +58,7 @@ class Runnable(Waitable):
     def stop(self, error: BaseException) -> None:
         """To be overridden: the loop is closed. In the keeper, after the last `run`, if it has started and not finished."""
     def start(self) -> None:
-        """Make it runnable, and have the loop keep it until it has finished. Raises Closed, Forked."""
+        """Make it runnable, unless that was done, and have the loop keep it until it has finished. Raises Closed, Forked."""
     def attend(self) -> None:
         """Have the loop `stop` it when it is closed, until it has finished, without running it. Raises Closed, Forked."""
     def make_runnable(self) -> None:

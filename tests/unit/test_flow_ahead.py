@@ -406,7 +406,7 @@ def test_what_was_asked_and_not_sent_can_be_asked_anew_and_gives_its_bytes_back_
     """A signal handler came between the two."""
     plan, asking = plan_of(2)
     lost = tickets(plan.due(asking, 0.0))
-    plan.nothing_out()
+    plan.only_out(())
     assert plan.room.held == 0
     assert numbers(plan.due(asking, 0.0)) == [0, 1]
     assert {plan.answered(ticket) for ticket in lost} == {False}

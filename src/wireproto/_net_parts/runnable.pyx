@@ -28,9 +28,11 @@ cdef class Runnable(Waitable):
 
     def start(self):
         self.loop.usable()
-        self.loop.living.add(self)
         self.loop.start_keeper()
-        enqueue(self.loop, self)
+        if not self.begun:                       # no signal handler runs from here on
+            self.begun = True
+            self.loop.living.add(self)
+            enqueue(self.loop, self)
 
     def attend(self):
         self.loop.usable()

@@ -185,6 +185,7 @@ class ReadAhead(Generic[C, P]):
 
     Attributes:
         cursors: by key, in the order in which they were added.
+        handed: the one of which records were handed out last, and from where on.
         handing: the one of which chunks were taken whose records are not handed out yet. A signal handler may raise anywhere in between:
             the next `take` goes back to where it stands, so that nothing is passed over.
     """
@@ -199,6 +200,7 @@ class ReadAhead(Generic[C, P]):
         self._counted = 0
         self._granted: Ticket[C] | None = None
         self.handing: C | None = None
+        self.handed: tuple[C, int] | None = None
         self._closed = False
 
     # --- which cursors ---
@@ -211,9 +213,10 @@ class ReadAhead(Generic[C, P]):
 
     def remove(self, key: TopicPartition) -> None:
         """Read it no more; what was fetched of it is dropped."""
-        cursor = self.cursors.pop(key, None)
+        cursor = self.cursors.get(key)
         if cursor is not None:
-            self._drop(cursor)
+            self._drop(cursor)  # first: a signal handler may break in, and nothing of it is handed out then
+            self.cursors.pop(key, None)
 
     def seek(self, key: TopicPartition, offset: int) -> None:
         """Go on from there; what was fetched of this one is dropped."""
@@ -223,8 +226,8 @@ class ReadAhead(Generic[C, P]):
 
     def _drop(self, cursor: C) -> None:
         cursor.generation += 1
-        cursor.out.clear()
         cursor.chunks.clear()
+        cursor.out.clear()
         self._count(-cursor.held)
         cursor.held = 0
 
@@ -341,11 +344,13 @@ class ReadAhead(Generic[C, P]):
         ticket.offset = chunk.next
         cursor.out[ticket.offset] = ticket
 
-    def nothing_out(self) -> None:
-        """Whatever counts as under way is not."""
+    def only_out(self, tickets: Iterable[Ticket[C]]) -> None:
+        """Whatever else counts as under way is not."""
+        kept = {id(ticket) for ticket in tickets}
         for cursor in self.cursors.values():
             for ticket in list(cursor.out.values()):
-                self.answered(ticket)
+                if id(ticket) not in kept:
+                    self.answered(ticket)
 
     def passed_over(self, ticket: Ticket[C]) -> None:
         """The answer had no room for it: it keeps its place among those that wait to be asked."""
@@ -440,9 +445,26 @@ class ReadAhead(Generic[C, P]):
 
     def moved(self, chunk: P, position: int) -> None:
         """Its records are handed out, up to `position`."""
-        if chunk.generation == chunk.cursor.generation:
-            chunk.cursor.moved(chunk, position)
+        cursor: C = chunk.cursor  # type: ignore[assignment]
+        if chunk.generation == cursor.generation:
+            self.handed = cursor, cursor.position
+            cursor.moved(chunk, position)
         self.handing = None
+
+    def take_back(self, before: tuple[C, int] | None) -> bool:
+        """A signal handler broke into the call that was to bring what was handed out last: it comes again. Whether there was anything.
+
+        Args:
+            before: `handed` when that call began.
+        """
+        handed = self.handed
+        if handed is None or handed is before:
+            return False
+        cursor, position = handed
+        if self.cursors.get(cursor.key) is cursor:
+            self.seek(cursor.key, position)
+        self.handed = before
+        return True
 
     # --- bytes ---
 

@@ -104,7 +104,26 @@ class KafkaConsumer(DroppedRole):
             (`diverges_at` tells where).
             The group's own errors: GroupAuthorizationFailed, FencedInstanceId, InconsistentGroupProtocol …
         """
-        return self._tasks.drive(self.polling(timeout), _NEVER)
+        fetcher, noted = self._fetcher, self._in_work
+        before = fetcher.plan.handed
+        try:
+            return self._tasks.drive(self.polling(timeout), _NEVER)
+        except WireprotoError:
+            raise
+        except BaseException:
+            if fetcher.broken_off(before):
+                self._unnote(noted)  # no commit covers it
+            raise
+
+    def _unnote(self, noted: tuple[TopicPartition, int | None] | None) -> None:
+        """As before the poll that began with `noted` being worked on."""
+        if self._in_work is not noted and self._in_work is not None:
+            key, before = self._in_work
+            if before is None:
+                self._handed.pop(key, None)
+            else:
+                self._handed[key] = before
+            self._in_work = noted
 
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
         """`poll`, as steps."""
@@ -155,9 +174,9 @@ class KafkaConsumer(DroppedRole):
         lost = self._coordinator.membership.lost
         if self._options.auto_commit and not lost and not (yield from self._save_last(deadline)):
             return False
-        self._settled = -1
         self._cluster.told.rebalanced(self._coordinator.group, (), held)
         told = self._options.on_lost if lost and self._options.on_lost is not None else self._options.on_revoked
+        self._settled = -1
         try:
             if held and told is not None:
                 self._call_back(told, held)
@@ -191,16 +210,18 @@ class KafkaConsumer(DroppedRole):
             raise
         self._saved = dict(resume)
         self._handed.clear()
+        for key in self._fetcher.plan.cursors.keys() - mine:  # where a signal handler broke into giving up
+            self._fetcher.plan.remove(key)
         for key in sorted(mine):
             self._fetcher.asking.add(*key, resume.get(key, begin.get(key, 0)), epoch=epochs.get(key, -1))
             if isinstance(self._start, Earliest):  # any other place is known to nobody: the next commit tells it, as that of Java's client
                 self._saved.setdefault(key, begin.get(key, -1))
         leading = self._coordinator.membership.leading
         self._counts = self._coordinator.counts if leading else self._partition_counts()
-        self._settled = generation
         self._plan_look()
-        self._resuming = None
         self._cluster.told.rebalanced(self._coordinator.group, mine, ())
+        self._resuming = None
+        self._settled = generation
         if self._options.on_assigned is not None:
             self._call_back(self._options.on_assigned, mine)
         return True

@@ -91,9 +91,9 @@ class Coordinator:
         wanted = self._wanted
         if wanted is None:
             wanted = self._wanted = Event(self._cluster.loop)
-            if self._task is None or self._task.done:
-                self._task = self._cluster.tasks.spawn(self._life(), f"membership of group {self.group!r}")
-            self._signal.set()
+        # Each of these each time: a signal handler may have kept the poll before from any of them.
+        self._task = self._cluster.tasks.shared(("membership", id(self)), self._life, f"membership of group {self.group!r}")
+        self._signal.set()
         if not (yield wanted, deadline):
             return False
         self._raise_problem()

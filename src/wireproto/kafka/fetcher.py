@@ -166,6 +166,23 @@ class Fetcher(KafkaFetcherCore):
         look = self._look_at if self.asking.stale and self._looking is None else float("inf")
         return min(self.plan.wakeup(now), look, self._follow_at, *self._overdue.values(), *pauses)
 
+    def broken_off(self, handed: tuple[Cursor, int] | None) -> bool:
+        """A signal handler broke into a poll: what it had taken from the box, was about to ask for, or would have returned comes with the
+        next one. Whether the last was so.
+
+        Args:
+            handed: the plan's when that poll began.
+        """
+        self._lone = None
+        under_way = list(self._calls.values())
+        for call in under_way:
+            if call.done:
+                self._box.put(call)
+        for session in self.asking.sessions.values():
+            session.doubt()
+        self.plan.only_out(ticket for call in under_way for ticket in call.context.matter[1].tickets)
+        return self.plan.take_back(handed)
+
     def wake(self) -> None:
         """Make a poll in another thread return now (from the keeper)."""
         self._box.put(WAKE)
@@ -199,8 +216,6 @@ class Fetcher(KafkaFetcherCore):
             self._follow_at = now + self._options.metadata_max_age
             asking.stale.add(self._followed)
         if patient:
-            if not self._calls:
-                self.plan.nothing_out()  # a signal handler may have come between the asking and the sending
             doubted = asking.doubted(now) if self._settling is None else None
             if doubted is not None:
                 self._settle(doubted)
@@ -270,8 +285,8 @@ class Fetcher(KafkaFetcherCore):
         if self._looking is None and now >= self._look_at:
             topics = set(self.asking.stale)
             task = self._cluster.look(topics)
-            self._looking = task, topics
             self._wake_after(task)
+            self._looking = task, topics
 
     def _looked(self, task: Task[None], topics: set[str]) -> None:
         self._looking = None
@@ -287,8 +302,8 @@ class Fetcher(KafkaFetcherCore):
         """Nothing comes of it: find out whether its records are gone, or only slow to come."""
         until = time.monotonic() + self._options.request_timeout
         task = self._cluster.tasks.spawn(positions.earliest_local(self._cluster, cursor.key, until), f"settling {cursor.topic}")
-        self._settling = task, cursor, cursor.generation
         self._wake_after(task)
+        self._settling = task, cursor, cursor.generation
 
     def _settled(self, task: Task[int], cursor: Cursor, generation: int) -> None:
         self._settling = None
@@ -339,9 +354,9 @@ class Fetcher(KafkaFetcherCore):
 
     def _dial(self, address: Address, ask: Ask[Cursor]) -> None:
         task = self._cluster.pool.dial(address, self._purpose)
+        self._wake_after(task)  # ahead of all notes: a signal handler may break in anywhere, and what is noted must end
         self._dialling[address] = task, ask
         self._overdue[address] = time.monotonic() + _LOOK_EVERY
-        self._wake_after(task)
 
     def _dialled(self, task: Task[Connection], address: Address, ask: Ask[Cursor]) -> None:
         self._overdue.pop(address, None)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from ..due import due
-from ..errors import OptionError
+from ..errors import OptionError, WireprotoError
 from ..flow.dropped import DroppedRole
 from ..flow.resolve import named
 from ..net.task import Steps, operation
@@ -92,8 +92,15 @@ class KafkaReader(DroppedRole):
             DataLoss: the log was cut before the position, or its topic made again, and goes on with other records; seek to go on
             (`diverges_at` tells where).
         """
-        with self._only:
-            return self._fetcher.poll(due(timeout))
+        before = self._fetcher.plan.handed
+        try:
+            with self._only:
+                return self._fetcher.poll(due(timeout))
+        except WireprotoError:
+            raise
+        except BaseException:
+            self._fetcher.broken_off(before)
+            raise
 
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
         """`poll`, as steps."""

@@ -84,21 +84,21 @@ class Resets:
         until = time.monotonic() + self._options.request_timeout
         steps = going_on(self._cluster, cursor, self._options.reset, until, committed=self._options.isolation == "committed")
         task = self._cluster.tasks.spawn(steps, f"resetting {cursor.topic}[{cursor.partition}]")
+        after(task, self._news)
         self._under_way[cursor] = cursor.generation, why, task
         cursor.retry_at = NEVER
-        after(task, self._news)
         return True
 
     def collect(self) -> None:
         """Go on where answers say so. Raises what will not pass: the partition is asked again by whoever goes on."""
         for cursor, (generation, why, task) in [*self._under_way.items()]:
             if task.done:
+                cursor.retry_at = time.monotonic() + _PAUSE
                 del self._under_way[cursor]
                 if self._plan.cursors.get(cursor.key) is cursor and cursor.generation == generation:
                     self._collect(cursor, why, task)
 
     def _collect(self, cursor: Cursor, why: WireprotoError, task: Task[int | None]) -> None:
-        cursor.retry_at = time.monotonic() + _PAUSE
         try:
             offset = task.result()
         except TransportError as trouble:

@@ -322,12 +322,11 @@ class Tasks:
             self._loop.check()
             mine = Task(self._loop, make(), name, self._log, lambda: self._shared.pop(key, None))
             task = self._shared.setdefault(key, mine)
-            if task is mine:
-                try:
-                    task.start()
-                except BaseException:
-                    self._shared.pop(key, None)
-                    raise
+        try:
+            task.start()  # whoever made it: a signal handler may have kept him from that
+        except Closed:
+            self._shared.pop(key, None)
+            raise
         return task
 
     def cancel(self, which: Callable[[Hashable], bool], why: WireprotoError) -> list[Task[Any]]:

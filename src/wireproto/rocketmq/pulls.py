@@ -204,7 +204,7 @@ class Pulls:
 
     def restart(self) -> None:
         """Forget what is out and what was fetched ahead: nobody knows how much of it was taken in when a signal came."""
-        self.plan.nothing_out()
+        self.plan.only_out(())
         for cursor in self.plan.cursors.values():
             self.plan.seek(cursor.key, cursor.position)
 
