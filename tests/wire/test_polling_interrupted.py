@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -18,13 +19,26 @@ VALUES = [b"%d" % number for number in range(6)]
 TOPIC = "t"
 
 
-@pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
-    with DevBroker(["kafka"]) as broker, wireproto.connect(broker.url("kafka"), max_wait=0.02) as opened:
+@contextmanager
+def filled(protocol: str, **options: Any) -> Iterator[Any]:
+    """A client of a broker whose topic holds the values, each in a batch of its own."""
+    with DevBroker([protocol]) as broker, wireproto.connect(broker.url(protocol), **options) as opened:
         opened.admin().create_topic(TOPIC, partitions=1)
         with opened.producer(TOPIC) as out:
             for value in VALUES:
-                out.send(value).position(10.0)  # each a batch of its own
+                out.send(value).position(10.0)
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    with filled("kafka", max_wait=0.02) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module", params=["pulsar", "rocketmq"])
+def other(request: pytest.FixtureRequest) -> Iterator[Any]:
+    with filled(request.param) as opened:
         yield opened
 
 
@@ -119,3 +133,12 @@ def test_a_signal_anywhere_in_a_rebalance_loses_and_repeats_nothing(client: Any)
             if not came:
                 break
     assert number > 100
+
+
+@pytest.mark.parametrize("role", ["reader", "consumer"])
+def test_a_signal_anywhere_in_the_first_poll_of_another_protocol_loses_and_repeats_nothing(other: Any, role: str) -> None:
+    for number in itertools.count(1):
+        with other.reader(TOPIC) if role == "reader" else other.consumer(TOPIC, f"o{number}") as log:
+            if not interrupted(log, number, 0):
+                break
+    assert number > 50

@@ -403,11 +403,12 @@ class ReadAhead(Generic[C, P]):
             if self.cursors.get(handing.key) is handing:
                 self.seek(handing.key, handing.position)
         for _ in range(len(self._turns)):
-            cursor = self._turns.popleft()
+            cursor = self._turns[0]
             if not cursor.chunks:
                 cursor.queued = False
+                self._turns.popleft()
                 continue
-            self._turns.append(cursor)
+            self._turns.rotate(-1)
             if not cursor.paused and cursor.ripe(late):
                 return self._turn(cursor, most)
         return ()
