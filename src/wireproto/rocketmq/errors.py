@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 from wireproto.errors import AuthError
 
 from . import codes
+
+NO_QUEUE = re.compile(r"queueId\[-?\d+\] is illegal")
+"""What remarks say of a queue that there is not."""
+NOT_READ = "pulling message is forbidden"
+"""What they say of a topic, or a broker, that is not to be read."""
 
 
 class Denied(AuthError):
@@ -24,3 +31,20 @@ class NoMaster(codes.BrokerNotExist):
     """Told by no broker: the one that holds the queue has no master in the route."""
 
     retriable = True
+
+
+class NoQueue(codes.InvalidParameter):
+    """The topic has no such queue there, or no more: code 29, told by its remark. Its route tells so too, or will do soon."""
+
+    refresh = True
+    elsewhere = True
+
+
+class NoQueueBefore5(NoQueue, codes.ServerError):
+    """The same as the 4.9 line says it."""
+
+    code, name = codes.ServerError.code, codes.ServerError.name
+
+
+class NotReadable(codes.NoPermission):
+    """The topic is not to be read there: code 16, told by its remark, where it is also a refusal of an account. Its route tells so too."""

@@ -26,6 +26,7 @@ from wireproto.flow.ahead import Chunk, ReadAhead, Room, Ticket
 from wireproto.net.retry import Policy, Verdict, verdict
 
 from .codes import PullOffsetMoved, PullRetryImmediately, TopicNotExist
+from .errors import NoQueue, NotReadable
 
 if TYPE_CHECKING:
     from wireproto.net.told import Told
@@ -46,6 +47,10 @@ RESET, REMOVING = "OFFSET_RESET", "MESSAGE_WAS_REMOVING"
 """Remarks: an administrator has set the group back or forth (told to one pull, whichever comes next); records were just deleted."""
 TOLD_FROM = 4
 """Refusals in a row after which the log tells of them; then each time that they are twice as many."""
+LEFT_OUT = 5.0
+"""Seconds between looks at the route for a queue that is not to be read now."""
+PASSING = TimedOut, TopicNotExist, NoQueue, NotReadable
+"""What a fresh route, or the next try, may mend: whether a queue is to be read, the route says (`looked`)."""
 FOUND, RETRY, MOVED = 0, PullRetryImmediately.code, PullOffsetMoved.code
 
 Found: TypeAlias = "tuple[int, int, int, int, Slice]"
@@ -65,11 +70,12 @@ class Cursor(ahead.Cursor):
         lenient: if `position` is gone, go on with what is left. look: its broker is to be looked up before it is asked again.
         unseen: the broker says that the queue ends before the place asked for; that counts once it holds all of the broker's log.
         caught_up: it does.
+        left_out: the route says that it is not to be read, and the log has been told.
         heads: what a pull is written by, without and with "suspend"; None: not made for this queue yet, or commands are signed.
     """
 
     __slots__ = (
-        "behind", "caught_up", "edge", "heads", "later", "least", "lenient", "look", "mean", "most", "queue", "sent", "step",
+        "behind", "caught_up", "edge", "heads", "later", "least", "left_out", "lenient", "look", "mean", "most", "queue", "sent", "step",
         "stuck", "topic", "unseen",
     )  # fmt: skip
 
@@ -79,7 +85,7 @@ class Cursor(ahead.Cursor):
         self.sent = self.edge = start
         self.step, self.mean, self.behind = BROKER_LIMIT, GUESS, 0
         self.later: dict[int, Chunk] = {}
-        self.stuck = self.look = self.unseen = self.caught_up = False
+        self.stuck = self.look = self.unseen = self.caught_up = self.left_out = False
         self.heads: tuple[RepeatedCommand, RepeatedCommand] | None = None
 
     def wanting(self, now: float) -> bool:
@@ -372,7 +378,7 @@ class Pulls:
         """It cannot be read now: again a little later, or raise what will not pass, or what has lasted too long."""
         self._failing_since = self._failing_since or now
         cursor.look = True
-        judged = verdict(why, passing=(TimedOut, TopicNotExist))
+        judged = verdict(why, passing=PASSING)
         if judged is Verdict.NEVER or now - self._failing_since > self._options.recovery_timeout:
             self._failing_since = 0.0
             self._fail(cursor, copy(why))
@@ -400,6 +406,9 @@ class Pulls:
         """Another server may be the master of its broker now: what is asked from now on is asked there."""
         before, cursor.queue = cursor.queue.address, queue
         cursor.look = False
+        if cursor.left_out and queue.readable:
+            cursor.left_out = False
+            self._told.info(("left out", cursor.key), "%s[%d] is read again", *cursor.key)
         if queue.address is not None and queue.address != before:
             if before is not None:
                 text = "broker %s: its master is %s now, not %s"
@@ -418,6 +427,23 @@ class Pulls:
                 self.follow(cursor, current or cursor.queue)
                 if cursor.queue.address is None:
                     self.refused(cursor, TransportError(f"broker {cursor.queue.broker} has no master now"), now)
+                elif not cursor.queue.readable:
+                    self._leave_out(cursor, now)
+
+    def _leave_out(self, cursor: Cursor, now: float) -> None:
+        """The topic has lost this queue, or may not be read there for a while: go on without it, as the Java client does, and look whether
+        it is back by and by. Who reads up to a stop is told: what ends there would lack this queue's records."""
+        cursor.look, cursor.retry_at = True, now + LEFT_OUT
+        self.plan.well(cursor)
+        if not any(other.failures for other in self.plan.cursors.values()):
+            self._failing_since = 0.0
+        if cursor.stop is not None:
+            broker, queue_id = cursor.queue.home
+            self._fail(cursor, NoQueue(f"by its route the topic has no queue {queue_id} at {broker} that may be read"))
+        elif not cursor.left_out:
+            cursor.left_out = True
+            text = "%s[%d] is left out at offset %d: the topic's route says that it is not to be read"
+            self._told.warning(("left out", cursor.key), text, *cursor.key, cursor.position)
 
     def shown(self, address: str, why: WireprotoError | None, now: float) -> None:
         """The broker's queues hold all that its log held when it was doubted, or why that is not known."""

@@ -16,7 +16,7 @@ from wireproto.errors import BrokerError
 
 from . import codes
 from .acl import FIRST_5X
-from .errors import Denied, Shedding
+from .errors import NO_QUEUE, NOT_READ, Denied, NoQueue, NoQueueBefore5, NotReadable, Shedding
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -51,13 +51,25 @@ decode = RemotingCommand.decode
 def error_of(reply: RemotingCommand, **context: Any) -> BrokerError:
     """The typed error of a reply's code.
 
-    Code 1 says anything: ACL refusals of the 4.9 line are told by their remark, and so is a broker that sheds load.
+    Code 1 says anything: ACL refusals of the 4.9 line are told by their remark, and so are a broker that sheds load and a queue that is
+    not there.
     """
     remark = reply.remark or ""
     short = next((line.strip() for line in remark.splitlines() if line.strip()), "")[:400]
-    if reply.code == codes.ServerError.code and any(word in remark for word in _DENIED):
-        return Denied(short, **context)
-    earlier = codes.EARLIER.get(reply.code) if reply.version < FIRST_5X else None
-    if reply.code == codes.ServerError.code and ("broker busy" in remark or "UNKNOWN_ERROR" in remark):
-        return Shedding(short, **context)
-    return earlier(short, **context) if earlier is not None else codes.error(reply.code, short, **context)
+    kind = _by_remark(reply.code, reply.remark or "")
+    if kind is None and reply.version < FIRST_5X:
+        kind = codes.EARLIER.get(reply.code)
+    return kind(short, **context) if kind is not None else codes.error(reply.code, short, **context)
+
+
+def _by_remark(code: int, remark: str) -> type[BrokerError] | None:
+    """What a code that says several things means by its remark."""
+    if code == codes.ServerError.code:
+        if any(word in remark for word in _DENIED):
+            return Denied
+        if "broker busy" in remark or "UNKNOWN_ERROR" in remark:
+            return Shedding
+        return NoQueueBefore5 if NO_QUEUE.search(remark) else None
+    if code == codes.InvalidParameter.code:
+        return NoQueue if NO_QUEUE.search(remark) else None
+    return NotReadable if code == codes.NoPermission.code and NOT_READ in remark else None
