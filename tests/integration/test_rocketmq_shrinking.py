@@ -152,3 +152,14 @@ def _ended(read: Callable[[], None]) -> bool:
     except NoQueue:
         return False
     return True
+
+
+@pytest.mark.parametrize("broker", [OLD, NEW], indirect=True)
+def test_records_that_may_go_anywhere_go_to_the_queues_that_are_left(client: RocketClient, topic: str, broker: RocketMQ) -> None:
+    with wireproto.connect(broker.url) as other, other.producer(topic) as producer:
+        assert {producer.send(b"x").position(30.0).partition for _ in range(QUEUES)} == set(range(QUEUES))
+        change(client, topic, 1, 6)
+        assert {producer.send(b"x").position(30.0).partition for _ in range(40)} == {0}, "at once, though its route is half a minute old"
+        with pytest.raises(NoQueue):
+            producer.send(b"x", partition=3).position(30.0)
+        producer.flush(30.0)

@@ -8,6 +8,7 @@ order, since brokers handle the commands of a connection on several threads; the
     a refusal that may pass, silence, a lost connection Again: what may go to any queue by another broker's at once, if one is known to
                                                         answer; what has its place behind a pause
     a missing route or permission, SYSTEM_ERROR         the same, but for so many times in a row (`BRIEFLY`)
+    no such queue                                       as a missing route; what may go to any queue by another one's, also of that broker
     any other code                                      Refused; what may go to any queue tries another broker's before, where the code
                                                         speaks of the broker alone
 
@@ -37,7 +38,7 @@ from wireproto.net.task import Steps
 from wireproto.url import parse_address
 
 from . import codes
-from .errors import NoMaster
+from .errors import NoMaster, NoQueue
 from .lanes import Routing
 from .outgoing import BATCH, RocketBatch, halves
 from .remoting import SEND_WARNINGS
@@ -124,13 +125,17 @@ class RocketSender(RocketSendCore):
             return idle and home.broker not in self._wanted and now > queue.held_until + REPENT
         return home.address is not None
 
-    def _elsewhere(self, broker: str) -> Callable[[RocketBatch], int | None] | None:
-        """Where to batches of this broker may go instead; None: no other one is known to answer."""
+    def _elsewhere(self, broker: str, gone: int | None = None) -> Callable[[RocketBatch], int | None] | None:
+        """Where to batches of this broker may go instead; None: no other queue is known to take them.
+
+        Args:
+            gone: the queue that is not there, where that is all that the broker said: its others may take them.
+        """
         now = time.monotonic()
         with self.core.lock:
             self._able = []
-            queues = self.routing.queues
-            others = [home.partition for home in queues if home.broker != broker and home.writable and self._healthy(home.partition, now)]
+            left = [home for home in self.routing.queues if (home.broker != broker if gone is None else home.partition != gone)]
+            others = [home.partition for home in left if home.writable and self._healthy(home.partition, now)]
         return (lambda batch: others[next(self._turn) % len(others)] if batch.anywhere else None) if others else None
 
     def _learnt(self) -> None:
@@ -232,7 +237,7 @@ class RocketSender(RocketSendCore):
             self._cluster.routes.stale(self._topic)
             with suppress(Closed):  # the client is closed: so say its connections' failures
                 self._cluster.tasks.shared(("route", id(self)), self._look_again, f"looking for {self._topic}")
-        elsewhere = self._elsewhere(self.routing.queues[batch.key].broker)
+        elsewhere = self._elsewhere(self.routing.queues[batch.key].broker, batch.key if isinstance(why, NoQueue) else None)
         again = batch.queue.failures <= BRIEFLY
         passing = (TimedOut, codes.ServerError) if again else (TimedOut,)
         if time.monotonic() >= batch.created + self._options.delivery_timeout:
