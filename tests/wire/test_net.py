@@ -416,6 +416,22 @@ def test_a_port_that_never_answers_is_named_in_time(listener: socket.socket) -> 
         assert time.monotonic() - begin < 0.5 + LATE
 
 
+def test_a_server_that_answers_no_more_is_not_taken_for_another_protocols(listener: socket.socket) -> None:
+    def serve() -> None:
+        peer, _ = listener.accept()
+        peer.sendall(peer.recv(100))
+        peer.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    with closing(Client(CommonOptions(connect_timeout=0.5))) as client:
+        gone = client.pool.get(listener.getsockname(), "main", soon())
+        thread.join(5)
+        until(lambda: gone.closed)
+        with pytest.raises(TimedOut, match="not answered in time: the server answered before, and hangs now"):
+            client.pool.get(listener.getsockname(), "main", soon())
+
+
 def test_a_client_retries_reads_meanwhile_and_ends_when_closed(port: int) -> None:
     client = Client(CommonOptions())
     tries: list[int] = []

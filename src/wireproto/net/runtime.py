@@ -120,6 +120,7 @@ class Runtime(Generic[Options]):
         self._tls = options.tls_options()
         self._tls_worked = False
         self._hung_up: set[tuple[str, str]] = set()
+        self._shaken: set[str] = set()  # peers that have served a handshake: their ports are the right ones
         self.reached = False
         self._contexts = Contexts(self._tls) if self._tls is not None else None
         self.tasks = Tasks(self.loop)
@@ -156,6 +157,7 @@ class Runtime(Generic[Options]):
             raise
         self.reached = self.reached or self.served_by_handshake
         self._hung_up.discard(("handshake", conn.peer))
+        self._shaken.add(conn.peer)
         self.told.info(("connected", conn.peer), "%s: connected", conn.peer)
         conn.on_lost(partial(self._ended, conn.peer))
         return conn
@@ -212,7 +214,9 @@ class Runtime(Generic[Options]):
 
     def _shaking(self, conn: Connection, progress: dial.Progress, until: float, more: dict[str, Any]) -> Steps[None]:
         """`handshake`, with errors that say so when another protocol answers."""
-        progress.late = f"connected, but the first request was not answered in time: is this a {self.protocol} port?"
+        known = conn.peer in self._shaken
+        why = "the server answered before, and hangs now" if known else f"is this a {self.protocol} port?"
+        progress.late = f"connected, but the first request was not answered in time: {why}"
         try:
             yield from self.handshake(conn, until, **more)
         except Disconnected as error:
