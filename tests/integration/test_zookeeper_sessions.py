@@ -361,6 +361,23 @@ def test_a_killed_leader_costs_no_session_and_no_watch(broker: ZooKeeper, dial: 
         broker.start(lost)
 
 
+@THREE
+def test_a_close_in_an_election_ends_the_session(broker: ZooKeeper, dial: Any, node: str) -> None:
+    client = dial(session_timeout=30.0)
+    client.tree().create(f"{node}/lock", ephemeral=True)
+    lost = broker.leader()
+    broker.kill(lost)
+    try:
+        begin = time.monotonic()
+        client.close()
+        other = dial().tree()
+        other.sync(node)
+        assert other.exists(f"{node}/lock") is None
+        assert time.monotonic() - begin < 20.0  # the session would have lived on for 30
+    finally:
+        broker.start(lost)
+
+
 @SECURE
 def test_tls_with_and_without_a_client_certificate(broker: ZooKeeper, dial: Any) -> None:
     certificates = broker.certificates

@@ -530,5 +530,5 @@ def test_a_close_that_reaches_no_server_says_that_the_session_is_not_ended(
     broker.kick("zookeeper")
     until(lambda: tree.state is not State.CONNECTED)
     with caplog.at_level("INFO", logger="wireproto.zookeeper"):
-        client.close(timeout=5.0)
+        client.close(timeout=1.0)
     assert "the session is not ended at the server: none was reached" in caplog.text

@@ -150,6 +150,17 @@ def test_one_member_may_want_an_identity(broker: DevBroker, at: Any, node: str) 
     assert near.link.current is conn, "nobody is sent away from the others"
 
 
+def test_a_session_is_ended_at_another_member_that_wants_an_identity(broker: DevBroker, dial: Any, at: Any, faults: Any, node: str) -> None:
+    client = dial(user="ann", password="secret", session_timeout=30.0)
+    client.tree().create(f"{node}/mine", ephemeral=True)
+    for member in MEMBERS[1:]:
+        broker.call("zookeeper", "restrict", member, wants_identity=True)
+    faults.disconnect("closeSession", times=-1, when=lambda facts: facts["member"] == "main")
+    client.close()
+    faults.clear()
+    assert at("main").tree().exists(f"{node}/mine") is None
+
+
 def test_a_member_that_is_behind_takes_nobody_who_has_seen_more(broker: DevBroker, dial: Any, at: Any, node: str) -> None:
     tree = dial().tree()
     told = Told(tree)

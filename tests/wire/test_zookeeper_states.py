@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -10,11 +11,12 @@ from typing import Any
 import pytest
 
 import wireproto
+import wireproto.aio
 from brokers.proxy import FaultProxy
 from patience import LATE, until
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.errors import Closed, TimedOut
-from wireproto.zookeeper.codes import AuthFailed, NoNode, SessionExpired
+from wireproto.zookeeper.codes import AuthFailed, NoNode, NotReadOnly, SessionExpired
 from wireproto.zookeeper.errors import ConnectionLoss
 from wireproto.zookeeper.session import SessionEvent, State
 
@@ -207,8 +209,96 @@ def test_closing_without_a_connection_ends_the_session_all_the_same(broker: DevB
     assert time.monotonic() - begin < LATE
 
 
+@pytest.mark.parametrize("face", ["sync", "asyncio"])
+def test_a_close_between_two_servers_waits_for_the_next_one(
+    broker: DevBroker, proxy: FaultProxy, dial: Any, node: str, caplog: pytest.LogCaptureFixture, face: str
+) -> None:
+    """Else what the session holds, a lock say, stays held by nobody for its whole time-out."""
+    other = dial().tree()
+    gone, mine = other.watch(), f"{node}/mine"
+    url, refused = proxy.url(broker.url("zookeeper")), "no connection"
+
+    def cut() -> None:
+        assert other.exists(mine, watch=gone) is not None
+        proxy.refuse()
+        healing.start()
+
+    def heal() -> None:
+        until(lambda: refused in caplog.text)
+        proxy.heal()
+
+    async def closing() -> None:
+        client = wireproto.aio.connect(url, session_timeout=30.0)
+        await client.tree().create(mine, ephemeral=True)
+        cut()
+        await asyncio.to_thread(until, lambda: refused in caplog.text)
+        await client.close()
+
+    healing = threading.Thread(target=heal)
+    if face == "asyncio":
+        asyncio.run(closing())
+    else:
+        client = dial(url, session_timeout=30.0)
+        client.tree().create(mine, ephemeral=True)
+        cut()
+        client.close()
+    assert gone.wait(LATE) is not None
+    healing.join(SECONDS)
+    assert "is not ended" not in caplog.text
+
+
+def test_a_close_whose_server_hangs_up_is_done_by_the_next_one(broker: DevBroker, dial: Any, faults: Faults, node: str) -> None:
+    client, other = dial(session_timeout=30.0), dial().tree()
+    client.tree().create(f"{node}/mine", ephemeral=True)
+    before = faults.seen("closeSession")
+    faults.disconnect("closeSession")
+    client.close()
+    assert other.exists(f"{node}/mine") is None
+    assert faults.seen("closeSession") == before + 2
+
+
+def test_a_close_whose_server_is_silent_is_done_by_the_next_one(broker: DevBroker, dial: Any, faults: Faults, node: str) -> None:
+    client, other = dial(session_timeout=30.0), dial().tree()
+    client.tree().create(f"{node}/mine", ephemeral=True)
+    faults.stall("closeSession")
+    begin = time.monotonic()
+    client.close()
+    assert time.monotonic() - begin < 2.5 + LATE
+    assert other.exists(f"{node}/mine") is None
+
+
+def test_a_close_whose_answer_is_lost_learns_that_it_was_done(
+    dial: Any, faults: Faults, seen: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = dial(session_timeout=30.0)
+    faults.lose_reply("closeSession")
+    with caplog.at_level("INFO", logger="wireproto.zookeeper"):
+        client.close()
+    assert "is not ended" not in caplog.text
+    assert len(seen.requests("createSession")) == 2
+
+
+def test_a_close_while_watches_are_set_again_ends_the_session(broker: DevBroker, dial: Any, faults: Faults, node: str, seen: Any) -> None:
+    client, other = dial(session_timeout=30.0), dial().tree()
+    client.tree().create(f"{node}/mine", ephemeral=True)
+    client.tree().get(node, watch=client.tree().watch())
+    faults.drop("setWatches")
+    client.tree()._link.current.close("cut")
+    seen.wait("setWatches", 1, timeout=SECONDS)
+    client.close()
+    assert other.exists(f"{node}/mine") is None
+
+
+def test_a_close_is_not_taken_for_done_where_the_server_refuses_it(dial: Any, faults: Faults, caplog: pytest.LogCaptureFixture) -> None:
+    client = dial()
+    faults.error("closeSession", NotReadOnly.code, times=-1)
+    with caplog.at_level("INFO", logger="wireproto.zookeeper"):
+        client.close(1.0)
+    assert "the session is not ended at the server" in caplog.text
+
+
 def test_closing_does_not_wait_longer_for_servers_than_the_session_is_worth(broker: DevBroker, proxy: FaultProxy, dial: Any) -> None:
-    for away, timeout in ((proxy.refuse, 1.5), (proxy.stall, 60.0)):
+    for away, timeout, worth in ((proxy.refuse, 1.5, 1.5), (proxy.stall, 60.0, 5.0)):
         client = dial(proxy.url(broker.url("zookeeper")), session_timeout=timeout, connect_timeout=1.0)
         told = Told(client.tree())
         told.wait(State.CONNECTED)
@@ -217,12 +307,22 @@ def test_closing_does_not_wait_longer_for_servers_than_the_session_is_worth(brok
             told.wait(State.SUSPENDED)
         begin = time.monotonic()
         client.close(30.0)
-        assert time.monotonic() - begin < 1.0 + LATE
+        assert time.monotonic() - begin < worth + LATE
         proxy.heal()
 
 
+def test_closing_keeps_its_timeout_while_no_server_is_there(broker: DevBroker, proxy: FaultProxy, dial: Any) -> None:
+    client = dial(proxy.url(broker.url("zookeeper")), session_timeout=60.0)
+    told = Told(client.tree())
+    proxy.refuse()
+    told.wait(State.SUSPENDED)
+    begin = time.monotonic()
+    client.close(0.5)
+    assert time.monotonic() - begin < 0.5 + LATE
+
+
 def test_who_waits_for_a_connection_is_told_of_the_end_at_once(broker: DevBroker, proxy: FaultProxy, dial: Any, node: str) -> None:
-    client = dial(proxy.url(broker.url("zookeeper")), session_timeout=9.0)
+    client = dial(proxy.url(broker.url("zookeeper")), session_timeout=3.0)
     tree, told, failed = client.tree(), Told(client.tree()), []
     proxy.stall()  # also what is connected from now on: the session cannot be ended in time
     told.wait(State.CONNECTED)

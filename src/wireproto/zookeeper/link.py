@@ -27,6 +27,7 @@ guards the session, the table of watches and which connection is the current one
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import random
 import threading
@@ -35,6 +36,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .._codec import reply_error
 from .._net import Event
 from ..errors import (
     AuthError,
@@ -50,7 +52,7 @@ from ..errors import (
     WireprotoError,
 )
 from ..net import retry
-from ..net.task import Steps, Tasks, reply
+from ..net.task import Steps, Tasks
 from .acl import OPEN
 from .asking import ANY, NOW, SETTLE, Asking
 from .codes import KeeperState, SessionClosedRequireSaslAuth, SessionExpired, error
@@ -58,7 +60,7 @@ from .events import IF_EXISTS, Events, Listening, Watching
 from .greeting import Greeting
 from .messages import ACL, RequestHeader
 from .search import Search
-from .session import Session, SessionEvent, State
+from .session import CONNECTED, Session, SessionEvent, State
 from .turns import Turns
 from .vitals import Vitals
 from .watch import CHILD, DATA, PACKET
@@ -73,6 +75,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("wireproto.zookeeper")
 SPREAD = 0.5
 """Seconds over which clients that lost a server together come back, at most; a twentieth of the session's time-out at most, too."""
+FAREWELL = 5.0
+"""Seconds for which a close looks for a server that ends the session, at most; the session's time-out at most, too."""
+_THERE = (*CONNECTED, State.SUSPENDED, State.LOST)
 
 
 class Link(Asking):
@@ -210,8 +215,8 @@ class Link(Asking):
 
     @property
     def seeking(self) -> bool:
-        """Whether only a server with a quorum will do just now."""
-        return self._search.active
+        """Whether only a server with a quorum will do just now, as it does for the end of a session."""
+        return self._search.active or self._closing.done
 
     @property
     def failure(self) -> WireprotoError | None:
@@ -297,34 +302,93 @@ class Link(Asking):
             self._identities.remove((scheme, credential))
 
     def ending(self, deadline: float) -> Steps[None]:
-        """End the session at the server (its ephemeral nodes go at once), as far as it can be reached in time. Steps.
-
-        A server that does not answer has the time that a handshake may take. Without a connection, each server is asked once,
-        in a third of the session's time-out at most: it ends by itself soon.
-        """
+        """End the session at the servers (its ephemeral nodes go at once), as far as one can be reached in time. Steps."""
         self._closing.set()
         with self._lock:
             conn, self._conn = self._conn, None
             self._failure = Closed("the client is closed")
-            away = self.session.state in (State.SUSPENDED, State.LOST)
+            state = self.session.state
             self._set_state(State.CLOSED)
             ready = self._ready
         ready.fail(self._failure)
-        now = time.monotonic()
-        if conn is None and away:
-            conn = yield from self._anywhere(min(deadline, now + self.session.timeout / 3))
-            if conn is None:
-                self.told.info("end", "the session is not ended at the server: %s", "none was reached")
-        if conn is not None:
-            xid = conn.next_token()
-            try:
-                until = min(deadline, now + min(self.session.dead_after, self._server_timeout))
-                yield from reply(conn.submit(xid, RequestHeader(xid=xid, type=-11).encode(), timeout_at=until), until)
-            except WireprotoError as why:
+        there = bool(self._since and self.session.session_id and self.session.writable) and state in _THERE
+        if conn is not None or there:
+            why = yield from self._farewell(conn, deadline, there=there, once=state is State.LOST)
+            if why is not None:
                 self.told.info("end", "the session is not ended at the server: %s", why)
-            conn.close("closed by the client")
         yield from self.events.ending(KeeperState.CLOSED, deadline)
         self.events.dispatcher.stop()
+
+    def _farewell(self, conn: Connection | None, deadline: float, *, there: bool, once: bool) -> Steps[object]:
+        """End the session at the server of now, else at whichever takes it up, round after round; the answer is why none did. Steps.
+
+        Between two servers, or while a leader is elected, the next one is there within seconds; what a session holds (a lock) would be held
+        by nobody for its whole time-out. A server of now that goes on answering others before us has the time of a handshake.
+
+        Args:
+            there: whether other servers know the session.
+            once: it may be over by the clock, too: one round.
+        """
+        begin = time.monotonic()
+        until = min(deadline, begin + min(FAREWELL, self.session.timeout))
+        why: object = "none was reached"
+        if conn is not None:
+            try:
+                patience = min(self.session.dead_after, self._server_timeout)
+                yield from self._leaving(conn, min(deadline, begin + patience), FAREWELL / 2 if there else patience)
+                return None
+            except WireprotoError as error:
+                why = error
+        waits = retry.Waits(self._rounds)
+        again = 0.0
+        while there and again < until:
+            yield again
+            why = yield from self._leaving_anywhere(until)
+            if why is None or once or isinstance(why, AuthError) or self._loop.closed:
+                break
+            again = time.monotonic() + waits.next()
+        return why
+
+    def _leaving_anywhere(self, until: float) -> Steps[object]:
+        """One round over the servers and all places of each, to end the session there; why none of them did."""
+        why: object = "none was reached"
+        for address in self._servers:
+            places: list[SocketAddress] | None = None
+            while (places is None or places) and time.monotonic() < until:
+                conn = None
+                try:
+                    if places is None:
+                        places = yield from self._resolve(address, min(until, time.monotonic() + self._share(1)))
+                    conn = yield from self._dial(address, min(until, time.monotonic() + self._share(len(places))), places)
+                    copy.copy(self.session).connected(*conn.context)
+                    for scheme, credential in list(self._identities):
+                        yield from self._greeting.authenticate(conn, scheme, credential, until)
+                    yield from self._leaving(conn, until, FAREWELL)
+                    return None
+                except SessionExpired:
+                    return None  # it is gone
+                except WireprotoError as error:
+                    places = places or []
+                    if conn is not None:
+                        why = error
+                finally:
+                    if conn is not None:
+                        conn.close("closed by the client")
+        return why
+
+    def _leaving(self, conn: Connection, until: float, silence: float) -> Steps[None]:
+        """End the session here. Raises what the server says, or that it was silent for so many seconds."""
+        xid = conn.next_token()
+        begin = time.monotonic()
+        try:
+            call = conn.submit(xid, RequestHeader(xid=xid, type=-11).encode(), timeout_at=until)
+            while not (yield call, min(until, max(begin, conn.last_read) + silence)):
+                if time.monotonic() >= min(until, max(begin, conn.last_read) + silence):
+                    raise TimedOut("the server does not answer", peer=conn.peer)
+            if err := reply_error(call.result(0.0)):
+                raise error(err, "the server does not end the session", peer=conn.peer)
+        finally:
+            conn.close("closed by the client")
 
     # -- handshake --------------------------------------------------------------------------------------------------------
 
@@ -365,24 +429,14 @@ class Link(Asking):
         """Seconds that one of them may take, so that the others are reached before the session is over."""
         return min(self._server_timeout, max(self.session.timeout / (len(self._servers) - 1 + places), 1.0))
 
-    def _anywhere(self, deadline: float) -> Steps[Connection | None]:
-        """A connection to whichever server takes the session up first, in one round; for ending it."""
-        for address in self._servers:
-            try:
-                places = yield from self._resolve(address, min(deadline, time.monotonic() + self._share(1)))
-                while places and time.monotonic() < deadline:
-                    with contextlib.suppress(WireprotoError):
-                        return (yield from self._dial(address, min(deadline, time.monotonic() + self._share(len(places))), places))
-            except WireprotoError:
-                continue
-        return None
-
     def _joining(self, address: Address, deadline: float, places: list[SocketAddress]) -> Steps[None]:
         """Dial one server, take up the session there, and make its connection the current one."""
         conn = yield from self._dial(address, deadline, places)
         answer, sent = conn.context
         self._vitals.look()  # LOST comes before EXPIRED
         try:
+            if self._closing.done:  # the session may be at its end elsewhere, which is no reason to open another one
+                raise Closed("the client is closed")
             try:
                 with self._lock:
                     self.session.connected(answer, sent)
