@@ -177,9 +177,17 @@ def test_every_operation_as_a_method_of_the_tree(client: Any, broker: ZooKeeper,
     tree.add_watch(node, lambda event: None)
     assert tree.has_watch(f"{node}/c", WatcherType.PERSISTENT_RECURSIVE)
     assert tree.has_watch(node, WatcherType.PERSISTENT)
+    tree.get(f"{node}/c", watch=tree.watch())
     tree.remove_watch(f"{node}/c")
     tree.remove_watch(node)
     assert not tree.has_watch(f"{node}/c")
+    for recursive in (False, True):
+        tree.add_watch(node, stays := [].append, recursive=recursive)
+        tree.get(node, watch=(once := tree.watch()))
+        tree.remove_watch(node, stays)
+        assert not tree.has_watch(node, WatcherType.PERSISTENT_RECURSIVE if recursive else WatcherType.PERSISTENT)
+        tree.set(node, b"the one that fires once is still there")
+        assert once.wait(SECONDS) is not None
     tree.add_auth("digest", "a:b")
     assert {info.auth_scheme for info in tree.whoami()} == {"ip", "digest"}
     tree.delete(node, recursive=True)

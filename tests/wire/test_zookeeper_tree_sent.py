@@ -254,11 +254,12 @@ def test_a_watch_that_is_taken_back_is_taken_from_the_server_when_it_was_the_las
     assert not tree.has_watch("/w", WatcherType.CHILDREN)
     assert seen.requests("checkWatches")[-1].message.type == int(WatcherType.CHILDREN)
     tree.remove_watch("/w", first)
-    assert not seen.requests("removeWatches"), "the other callback needs it"
+    assert [one.message.type for one in seen.requests("removeWatches")] == [WatcherType.PERSISTENT], "the other callback needs its own"
+    assert tree.has_watch("/w", WatcherType.PERSISTENT_RECURSIVE)
     with pytest.raises(NoWatcher):
         tree.remove_watch("/w", first)
     tree.remove_watch("/w")
-    assert [one.message.path for one in seen.requests("removeWatches")] == ["/w"]
+    assert [one.message.path for one in seen.requests("removeWatches")] == ["/w", "/w"]
     assert not tree.has_watch("/w")
     with pytest.raises(NoWatcher):
         tree.remove_watch("/w")

@@ -15,10 +15,12 @@ import pytest
 
 import wireproto
 from brokers.proxy import FaultProxy
+from patience import until
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.errors import Forked, TimedOut, UsageError
-from wireproto.zookeeper.codes import NoWatcher
+from wireproto.zookeeper.codes import BadArguments, MarshallingError, NoWatcher, WatcherType
 from wireproto.zookeeper.session import SessionEvent, State
+from wireproto.zookeeper.watch import WatchedEvent
 
 PROTOCOL = "zookeeper"
 SECONDS = 20.0
@@ -158,6 +160,52 @@ def test_the_servers_watch_goes_with_the_last_callback(dial: Any, node: str, see
     assert len(seen.requests("removeWatches")) == 1
     with pytest.raises(NoWatcher):
         tree.remove_watch(node, second)
+
+
+@pytest.mark.parametrize("recursive", [False, True])
+def test_a_watch_that_stays_goes_from_the_server_though_another_one_waits_there(dial: Any, node: str, recursive: bool) -> None:
+    """Else its events come for as long as the session lives, and nobody wants them."""
+    tree, other = dial().tree(), dial().tree()
+    called: list[WatchedEvent] = []
+    once = tree.watch()
+    tree.add_watch(node, called.append, recursive=recursive)
+    tree.get(node, watch=once)
+    tree.remove_watch(node, called.append)
+    assert not tree.has_watch(node, WatcherType.PERSISTENT_RECURSIVE if recursive else WatcherType.PERSISTENT)
+    assert tree.has_watch(node, WatcherType.DATA)
+    other.set(node, b"1")
+    assert once.wait(SECONDS) is not None
+    assert not called
+
+
+def test_a_watch_that_stays_and_is_being_set_anew_is_left_to_the_server(dial: Any, node: str, faults: Faults) -> None:
+    tree, other = dial().tree(), dial().tree()
+    first: list[WatchedEvent] = []
+    second = tree.watch()
+    tree.add_watch(node, first.append)
+    tree.children(node, watch=tree.watch())
+    faults.delay("addWatch", 0.3)
+    setting = threading.Thread(target=tree.add_watch, args=(node, second))
+    setting.start()
+    until(lambda: bool(tree._link.events._setting))
+    tree.remove_watch(node, first.append)
+    setting.join(SECONDS)
+    other.set(node, b"1")
+    assert second.wait(SECONDS) is not None
+    assert not first
+
+
+@pytest.mark.parametrize("code", [BadArguments.code, MarshallingError.code])
+def test_a_server_that_does_not_tell_a_watch_from_others_keeps_it(dial: Any, node: str, faults: Faults, code: int) -> None:
+    """Those before 3.9."""
+    tree = dial().tree()
+    called: list[WatchedEvent] = []
+    tree.add_watch(node, called.append)
+    tree.get(node, watch=tree.watch())
+    faults.error("removeWatches", code)
+    tree.remove_watch(node, called.append)
+    tree.remove_watch(node)
+    assert not tree.has_watch(node)
 
 
 @pytest.mark.parametrize("recursive", [False, True])

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from .._net import SERVICE, WATCHES, Call, Event, Mailbox
 from ..errors import ProtocolError, TimedOut, TransportError, WireprotoError
 from ..net.task import Steps
-from .codes import EventType, KeeperState, NoNode
+from .codes import EventType, KeeperState, NoNode, WatcherType
 from .messages import ReplyHeader, WatcherEvent
 from .operations import HEADER
 from .session import Session, SessionEvent, State
@@ -39,8 +39,9 @@ Watching = tuple[str, str, Callback]
 IF_EXISTS = "exists"
 """Kind of an exists call's watch, which depends on the answer: `DATA` or `EXIST`."""
 _SETTLE = 5.0
-_GROUPS = ((DATA, EXIST), (CHILD,), (PERSISTENT,), (RECURSIVE,))
 _ALL = (DATA, EXIST, CHILD, PERSISTENT, RECURSIVE)
+_STAY = {PERSISTENT: WatcherType.PERSISTENT, RECURSIVE: WatcherType.PERSISTENT_RECURSIVE}
+"""Kinds whose events come until the servers' watch is removed, and what the servers call that."""
 
 
 class Listening:
@@ -137,23 +138,35 @@ class Events:
         if not under_way:
             self._setting.pop(watching[1], None)
 
-    def take_back(self, path: str, callback: Callback | None, deadline: float) -> Steps[tuple[bool, bool]]:
+    def take_back(self, path: str, callback: Callback | None, deadline: float) -> Steps[tuple[bool, tuple[WatcherType, ...]]]:
         """Forget a callback of a path (None: all). Steps.
 
         Returns:
-            whether there was one; whether nobody else needs the servers' watch: then it is to be removed there, and `taken_back` to follow.
+            whether there was one; which of the servers' watches nobody needs any more: they are to be removed there, and `taken_back` to
+            follow. One that fires once is left to itself beside others.
         """
         yield from self.settling(deadline)
         while True:
             with self._lock:
                 going = self._removing.get(path)
                 if going is None:
+                    stay = [kind for kind in _STAY if self.table.has(path, (kind,))]
                     known = self.table.remove(path, callback, _ALL)
-                    if path in self._setting or any(self.table.has(path, group) for group in _GROUPS):
-                        return known, False
-                    self._removing[path] = Event(self._loop)
-                    return known, True
+                    vain = self._vain(path, stay)
+                    if vain:
+                        self._removing[path] = Event(self._loop)
+                    return known, vain
             yield from _over(going, deadline)
+
+    def _vain(self, path: str, had: list[str]) -> tuple[WatcherType, ...]:
+        """Which of the servers' watches of a path are for nobody, of those that stay if there `had` been such."""
+        setting = list(self._setting.get(path, {}).values())
+        if not setting and not self.table.has(path, _ALL):
+            return (WatcherType.ANY,)
+        needed = {watching and watching[0] for watching in setting}
+        if None in needed:  # it was withdrawn, and may come behind the removal
+            return ()
+        return tuple(_STAY[kind] for kind in had if kind not in needed and not self.table.has(path, (kind,)))
 
     def forget(self, path: str, callback: Callback) -> None:
         """Nobody waits for this one any more; the servers' watch stays, and calls whoever else is there."""

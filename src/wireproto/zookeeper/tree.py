@@ -23,7 +23,7 @@ from ..net.task import Steps, operation
 from . import multi as multi_module
 from . import operations as op
 from .call import Call
-from .codes import AddWatchMode, NoAuth, NodeExists, NoNode, NotEmpty, NoWatcher, WatcherType
+from .codes import AddWatchMode, BadArguments, MarshallingError, NoAuth, NodeExists, NoNode, NotEmpty, NoWatcher, WatcherType
 from .errors import ConnectionLoss, Doubt
 from .link import ANY, CHILD, DATA, IF_EXISTS, Link, Watching
 from .messages import ACL, AddWatchRequest, CheckWatchesRequest, ClientInfo, ReconfigRequest, RemoveWatchesRequest, Stat, WhoAmIResponse
@@ -310,15 +310,21 @@ class Tree(Closing):
         server_path = self._root.out(path)
         events = self._link.events
         self._link.still()
-        known, ask = yield from events.take_back(server_path, callback, deadline)
-        if ask:
-            body = RemoveWatchesRequest(path=server_path, type=int(WatcherType.ANY)).encode()
-            try:
-                yield from self._link.calling(op.Request(18, body, op.nothing, path), deadline)
-                known = True  # one that was set though nobody heard of it: its call had timed out
-            except NoWatcher:
-                pass  # it has fired meanwhile, or the server knows it by another connection
-            finally:
+        known, vain = yield from events.take_back(server_path, callback, deadline)
+        try:
+            for kind in vain:
+                body = RemoveWatchesRequest(path=server_path, type=int(kind)).encode()
+                try:
+                    yield from self._link.calling(op.Request(18, body, op.nothing, path), deadline)
+                    known = True  # one that was set though nobody heard of it: its call had timed out
+                except NoWatcher:
+                    pass  # it has fired meanwhile, or the server knows it by another connection
+                except (BadArguments, MarshallingError):
+                    if kind is WatcherType.ANY:
+                        raise
+                    # a server before 3.9 tells none of a path from its others: it stays until the last of them goes
+        finally:
+            if vain:
                 events.taken_back(server_path)
         if not known:
             raise NoWatcher(path, node=path)
