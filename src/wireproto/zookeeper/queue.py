@@ -29,7 +29,7 @@ from ..net.retry import Waits
 from ..net.task import NEVER, Steps, operation, steps
 from ..records import Delivery
 from .asking import passing
-from .codes import BadVersion, NodeExists, NoNode, SessionExpired
+from .codes import BadVersion, NoAuth, NodeExists, NoNode, SessionExpired
 from .errors import ConnectionLoss, Doubt
 from .layout import ENTRIES, TAKEN, Entry, by_priority, queue_path
 from .multi import Delete, Operation, Set
@@ -217,10 +217,12 @@ class QueueWorker(Role):
         entry, scope = self._claiming.entry, self._claiming.scope
         try:
             data, stat = yield from steps(scope.get)(join(self._entries, entry.name), timeout=deadline - time.monotonic())
-        except NoNode:  # finished by its worker between our look and our claim
+        except (NoNode, NoAuth) as why:  # finished by its worker between our look and our claim; for others to read
             yield from self._drop(entry.name, scope, deadline)
             self._claiming = None
             self._vain = True
+            if isinstance(why, NoAuth):
+                raise
             return None
         except SessionExpired:
             self._look_anew()
