@@ -56,7 +56,7 @@ def error_of(reply: RemotingCommand, **context: Any) -> BrokerError:
     """
     remark = reply.remark or ""
     short = next((line.strip() for line in remark.splitlines() if line.strip()), "")[:400]
-    kind = _by_remark(reply.code, reply.remark or "")
+    kind = _by_remark(reply.code, remark)
     if kind is None and reply.version < FIRST_5X:
         kind = codes.EARLIER.get(reply.code)
     return kind(short, **context) if kind is not None else codes.error(reply.code, short, **context)
