@@ -23,6 +23,7 @@ $(VENV)/deps: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -q -c constraints.txt --upgrade 'pip>=25.1' 'setuptools>=77' wheel 'cython>=3.3,<4'
 	@$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation --group dev --group demo -e '.[arrow,spark]'
+	@$(BIN)/python tests/quick_spark.py
 	@touch $@
 
 # Extensions: in place, anew when a source is newer than they are, which it is not when they came with the dependencies.
@@ -36,7 +37,7 @@ $(VENV)/ready: $(VENV)/deps $(SOURCES)
 demo: $(VENV)/ready
 	@PYTHONPATH=tests:examples $(BIN)/python -m flights --brokers $(BROKERS)
 
-# Everything, in 75 minutes at most; `make test PARTS="lint unit wire fuzz conformance real integration spark campaign bench"` picks, TABLE=1 writes
+# Everything, in 82 minutes at most; `make test PARTS="lint unit wire fuzz conformance real integration spark campaign bench"` picks, TABLE=1 writes
 # docs/conformance.md, ARGS="--seed 20261122" repeats what chance chose, ARGS="--minutes 90" waits longer.
 test:
 	@$(PYTHON) tests/run.py $(if $(PARTS),--parts $(PARTS)) $(if $(TABLE),--table) $(ARGS)
@@ -74,8 +75,9 @@ mutate: $(VENV)/ready
 coverage: $(VENV)/ready
 	@PYTHONPATH=src:tests $(BIN)/python tests/covered.py $(ARGS)
 
-# Streaming jobs on Spark, their driver, workers and brokers killed 20 times each over a million records; make soak ARGS="--seed 7". Then the
-# tests that `make test` leaves out, since others prove the same.
+# Streaming jobs on Spark, their driver, workers and brokers killed 20 times each over a million records; make soak ARGS="--seed 7"; with
+# ARGS="--exactly-once --kills 50 --seed 1" the exactly-once sinks' jobs alone, with so many kills of each in all. Then the tests that `make test`
+# leaves out, since others prove the same.
 soak: $(VENV)/ready
 	@PYTHONPATH=src:tests $(BIN)/python -m spark.kills $(ARGS)
 	@$(PYTHON) tests/run.py --parts soak --minutes 90

@@ -12,7 +12,8 @@ from .harness import Bench
 
 SUITES = (
     *("startup", "codec.records", "codec.formats", "wire", "engine", "memory"),
-    *("clients.zookeeper", "clients.kafka", "clients.pulsar", "clients.rocketmq", "clients.aio", "clients.latency", "clients.many"),
+    *("clients.zookeeper", "clients.kafka", "clients.pulsar", "clients.rocketmq", "clients.aio", "clients.latency"),
+    *("clients.transactions", "clients.many"),
     "spark",
 )
 FULL_TASKS = (", 4.9.7",)  # how rows end that a quick run leaves out: RocketMQ's older line

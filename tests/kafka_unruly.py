@@ -67,10 +67,10 @@ class Unruly:
     def _serve(self, sock: socket.socket) -> None:
         mine = 0
         with suppress(OSError), sock, socket.create_connection(self._to) as there:
-            while (frame := _read(sock)) is not None:
+            while (frame := read_frame(sock)) is not None:
                 produce = _produce(frame)
                 if produce is None:
-                    answer: bytes | None = _exchange(there, frame)
+                    answer: bytes | None = exchange(there, frame)
                 else:
                     with self._lock:
                         self._newest += not mine
@@ -82,7 +82,7 @@ class Unruly:
                 if answer is None:
                     return
                 if answer:
-                    _write(sock, answer)
+                    write_frame(sock, answer)
 
     def _handle(self, there: socket.socket, produce: Produce) -> bytes | None:
         """The answer for the client; empty: none; None: its connection is cut."""
@@ -101,7 +101,7 @@ class Unruly:
         return answer if fate == "passed" else b"" if fate == "silent" else None
 
     def _deliver(self, there: socket.socket, produce: Produce) -> bytes:
-        answer = _exchange(there, produce.frame)
+        answer = exchange(there, produce.frame)
         reply = ProduceResponse.decode(answer, produce.version, start=5)
         for part in (part for topic in reply.responses for part in topic.partition_responses):
             epoch = produce.epochs[part.index]
@@ -118,7 +118,7 @@ class Unruly:
             produce = self._chance.choice(free)
             self._late.remove(produce)
             self.fates["late"] = self.fates.get("late", 0) + 1
-            _exchange(self._spare, produce.frame)
+            exchange(self._spare, produce.frame)
 
     def close(self) -> None:
         """Deliver the rest, and listen no more."""
@@ -141,19 +141,19 @@ def _produce(frame: bytes) -> Produce | None:
     return Produce(frame, version, {part.index: struct.unpack_from(">h", bytes(part.records or b""), 51)[0] for part in parts})
 
 
-def _exchange(sock: socket.socket, frame: bytes) -> bytes:
-    _write(sock, frame)
-    answer = _read(sock)
+def exchange(sock: socket.socket, frame: bytes) -> bytes:
+    write_frame(sock, frame)
+    answer = read_frame(sock)
     if answer is None:
         raise ConnectionError("the broker hung up")
     return answer
 
 
-def _write(sock: socket.socket, frame: bytes) -> None:
+def write_frame(sock: socket.socket, frame: bytes) -> None:
     sock.sendall(struct.pack(">i", len(frame)) + frame)
 
 
-def _read(sock: socket.socket) -> bytes | None:
+def read_frame(sock: socket.socket) -> bytes | None:
     """The next frame; None at the end."""
     head = _exactly(sock, 4)
     return None if head is None else _exactly(sock, int.from_bytes(head, "big"))

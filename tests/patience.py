@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 
 LATE = 1.5
+KEPT = 5.0
+"""As `LATE`, where a deadline that is not kept costs ten seconds or more: a busy machine stops for two, and nothing is to be told apart."""
 LONG = 60.0
 """Seconds that nothing takes which happens at all."""
 

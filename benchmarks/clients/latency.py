@@ -11,6 +11,7 @@ its best for one record at a time: a publish delay is a delay there.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import statistics
@@ -142,12 +143,15 @@ def confluent_through(place: Place, rows: list[bytes], *, wait: bool) -> Stretch
     partition = TopicPartition(place.topic, 0, OFFSET_END)
     consumer.assign([partition])
     consumer.poll(1.0)
-    while consumer.position([partition])[0].offset < 0:  # it has not found the end yet: what is sent before that is not for it
-        producer.produce(place.topic, b"where", KEY)
+    last = None
+    for number in itertools.count():  # until it has found the end, what is sent is not for it; then until the last of these has come
+        mark = b"where %d" % number
+        producer.produce(place.topic, mark, KEY)
         producer.flush(30)
-        consumer.poll(0.2)
-    while consumer.poll(0.5) is not None:
-        pass
+        while (message := consumer.poll(0.2)) is not None:
+            last = message.value()
+        if last == mark:
+            break
 
     def call(value: bytes) -> None:
         producer.produce(place.topic, value, KEY)

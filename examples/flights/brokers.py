@@ -53,7 +53,8 @@ def real(stack: ExitStack) -> Urls:
     from brokers import Kafka, Pulsar, RocketMQ, ZooKeeper
 
     urls = {}
-    for name, server in (("zookeeper", ZooKeeper()), ("kafka", Kafka("4.3.1")), ("rocketmq", RocketMQ("5.5.0")), ("pulsar", Pulsar())):
+    kafka, pulsar = Kafka("4.3.1"), Pulsar(transactions=True)
+    for name, server in (("zookeeper", ZooKeeper()), ("kafka", kafka), ("rocketmq", RocketMQ("5.5.0")), ("pulsar", pulsar)):
         begin = time.perf_counter()
         stack.enter_context(server)
         urls[name] = server.url

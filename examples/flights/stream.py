@@ -1,30 +1,42 @@
-"""The streaming half: flights from Kafka, made into departure delays, go to a Pulsar topic that stores each of them once.
+"""The streaming half: flights from Kafka, made into departure delays, go to a Pulsar topic, each exactly once.
 
-What it is: one Structured Streaming query with a checkpoint, run to what is there (`availableNow`) in micro-batches. Then its last
-micro-batch runs again, as after a crash before it was committed. What Pulsar holds is counted and hashed by our own Reader and compared
-with the same over the source file.
+    python -m flights.stream KAFKA PULSAR CHECKPOINT      the query alone, in a program of its own
+
+What it is: one Structured Streaming query with a checkpoint, run to what is there (`availableNow`) in micro-batches. It begins in a program
+of its own, which is killed in its first micro-batch; the demo's own Spark goes on from the checkpoint. Then the last micro-batch runs
+again, as after a crash before it was committed, in other tasks. What Pulsar holds is counted and hashed by our own Reader and compared with
+the same over the source file.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (the name PySpark's own documentation uses)
+from pyspark.sql.streaming.query import StreamingQuery
 
 import wireproto
+import wireproto.spark
 
 from .dataset import Flight, fingerprint
 from .load import PARTITIONS
 from .load import TOPIC as FLIGHTS
 
-TOPIC, NAMESPACE = "delays", "public/default"
+TOPIC = "delays"
 MICRO_BATCH = 100_000  # records
+PATIENCE = 240.0  # seconds for Spark to start, and to plan
 FLIGHT = "carrier string, flight int, origin string, dest string, dep_delay int"
 
 
@@ -41,41 +53,49 @@ def delayed(row: dict[str, Any]) -> tuple[bytes, bytes] | None:
     return row["carrier"].encode(), json.dumps(value, separators=(",", ":")).encode()
 
 
-def prepare(url: str, timeout: float = 60.0) -> None:
-    """Make the topic, in a namespace where the broker drops what a producer sends again: the sink asks for that."""
-    deadline = time.monotonic() + timeout
+def prepare(url: str) -> None:
+    """Make the topic."""
     with wireproto.connect(url) as client:
-        admin: Any = client.admin()
-        admin.set_deduplication(NAMESPACE, True)
-        admin.create_topic(TOPIC, partitions=PARTITIONS)
-        parts = [f"{TOPIC}-partition-{number}" for number in range(PARTITIONS)]
-        while not all(admin.deduplication(part) == "Enabled" for part in parts):
-            if time.monotonic() > deadline:
-                raise SystemExit(f"Pulsar does not de-duplicate {TOPIC}")
-            time.sleep(0.1)
+        client.admin().create_topic(TOPIC, partitions=PARTITIONS)
 
 
-def delays(spark: SparkSession, servers: str) -> DataFrame:
-    """The flights that departed, as the records to write; `delayed` says the same in Python."""
+def delays(spark: SparkSession, servers: str, tasks: int = PARTITIONS) -> DataFrame:
+    """The flights that departed, as the records to write; `delayed` says the same in Python. tasks: into how many a micro-batch is cut."""
     source = spark.readStream.format("kafka-wire").option("kafka.bootstrap.servers", servers).option("subscribe", FLIGHTS)
-    records = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", MICRO_BATCH).load()
+    records = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", MICRO_BATCH).option("minPartitions", tasks).load()
     flights = records.select(F.from_json(F.col("value").cast("string"), FLIGHT).alias("f"), "timestamp").select("f.*", "timestamp")
     value = F.to_json(F.struct("carrier", "flight", "origin", "dest", F.col("dep_delay").alias("delay")))
     return flights.where("dep_delay is not null").select(F.col("carrier").alias("key"), value.alias("value"), "timestamp")
 
 
-def run(table: DataFrame, service: str, checkpoint: Path) -> tuple[int, float]:
+def begun(table: DataFrame, url: str, checkpoint: Path) -> StreamingQuery:
+    """The query, on its way."""
+    service, _, admin = url.partition("?admin=")
+    writer = table.writeStream.format("pulsar-wire").option("service.url", service).option("admin.url", admin).option("topic", TOPIC)
+    writer = writer.option("exactlyOnce", "true").option("checkpointLocation", str(checkpoint.absolute()))
+    return writer.option("includeTimestamp", "true").trigger(availableNow=True).start()
+
+
+def killed(servers: str, url: str, checkpoint: Path) -> None:
+    """Begin it in a program of its own, which is killed as soon as it has planned a micro-batch."""
+    command = [sys.executable, "-m", "flights.stream", servers, url, str(checkpoint)]
+    program = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    planned, deadline = checkpoint / "offsets" / "0", time.monotonic() + PATIENCE
+    try:
+        while not planned.exists():
+            if program.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit("the program that was to be killed has planned no micro-batch")
+            time.sleep(0.05)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)
+        program.communicate()
+
+
+def run(table: DataFrame, url: str, checkpoint: Path) -> tuple[int, float]:
     """Write what is there and end: rows that went in, and the seconds it took. Tells each micro-batch as it ends."""
     begin = time.perf_counter()
-    query = (
-        table.writeStream.format("pulsar-wire")
-        .option("service.url", service)
-        .option("topic", TOPIC)
-        .option("includeTimestamp", "true")
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
+    query = begun(table, url, checkpoint)
     told, ended = -1, False
     while not ended:
         ended = query.awaitTermination(1)  # raises what ended the query, if it failed
@@ -113,13 +133,35 @@ def whole(spark: SparkSession, urls: dict[str, str], wanted: tuple[int, int], ou
     checkpoint = out / "checkpoint"
     shutil.rmtree(checkpoint, ignore_errors=True)  # of a run on other brokers
     prepare(urls["pulsar"])
-    print("streaming from Kafka to Pulsar", flush=True)
-    table = delays(spark, urls["kafka"].partition("://")[2])
-    count, seconds = run(table, urls["pulsar"], checkpoint)
-    print("its last micro-batch again, as after a crash", flush=True)
+    servers = urls["kafka"].partition("://")[2]
+    print("streaming from Kafka to Pulsar: a first program, killed in its first micro-batch", flush=True)
+    killed(servers, urls["pulsar"], checkpoint)
+    print("streaming on from its checkpoint", flush=True)
+    count, seconds = run(delays(spark, servers), urls["pulsar"], checkpoint)
+    print("its last micro-batch again, as after a crash, in other tasks", flush=True)
     forget_last(checkpoint)
-    run(table, urls["pulsar"], checkpoint)
+    run(delays(spark, servers, 2 * PARTITIONS), urls["pulsar"], checkpoint)
     found, total, reading = stored(urls["pulsar"])
     good = (found, total) == wanted
     print(f"proof {'stream':<9} {found:>8,} records, hash {total:x}, each once: {'equal' if good else 'NOT EQUAL'}", flush=True)
     return good, [("spark streams to pulsar", count, seconds), ("our reader counts them", found, reading)]
+
+
+def end_with_input() -> None:
+    """Kill this program, its JVM and its workers when standard input ends: Ctrl-C may come to the demo before it knows of us."""
+    sys.stdin.buffer.read()
+    os.killpg(0, signal.SIGKILL)
+
+
+def main(servers: str, url: str, checkpoint: str) -> None:
+    """The first program: a group of processes of its own, which ends with its standard input."""
+    from . import report
+
+    threading.Thread(target=end_with_input, daemon=True).start()
+    spark = report.session()
+    wireproto.spark.register(spark)
+    begun(delays(spark, servers), url, Path(checkpoint)).awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from .option_types import ClientOptions
     from .records import Batch, Delivery, Receipt, Record
-    from .roles import Admin, Client, Consumer, Producer, QueueConsumer, Reader, Tree
+    from .roles import Admin, Client, Consumer, Producer, QueueConsumer, Reader, Transaction, Transactions, Tree
 
 __all__ = [
     "EARLIEST",
@@ -37,6 +37,8 @@ __all__ = [
     "Reader",
     "Receipt",
     "Record",
+    "Transaction",
+    "Transactions",
     "Tree",
     "Untold",
     "WireprotoError",
@@ -46,7 +48,7 @@ __all__ = [
 
 _HOMES = {
     **dict.fromkeys(("Batch", "Delivery", "Receipt", "Record"), "records"),
-    **dict.fromkeys(("Admin", "Client", "Consumer", "Producer", "QueueConsumer", "Reader", "Tree"), "roles"),
+    **dict.fromkeys(("Admin", "Client", "Consumer", "Producer", "QueueConsumer", "Reader", "Transaction", "Transactions", "Tree"), "roles"),
 }
 
 

@@ -10,7 +10,9 @@ from typing_extensions import Buffer
 from wireproto._codec_sending import AccountCore as AccountCore
 from wireproto._codec_sending import BriefLock as BriefLock
 from wireproto._codec_sending import BudgetCore as BudgetCore
+from wireproto._codec_sending import Chunk as Chunk
 from wireproto._codec_sending import FreeNumbers as FreeNumbers
+from wireproto._codec_sending import KafkaChunk as KafkaChunk
 from wireproto._codec_sending import KafkaFetcherCore as KafkaFetcherCore
 from wireproto._codec_sending import KafkaFetchForm as KafkaFetchForm
 from wireproto._codec_sending import KafkaLoneCore as KafkaLoneCore

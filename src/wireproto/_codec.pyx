@@ -29,7 +29,8 @@ include "_codec_parts/arrow_abi.pyx"     # structs of the Arrow C data interface
 include "_codec_parts/columns.pyx"       # Columns, ColumnsBuilder
 include "_codec_parts/split.pyx"         # rows by partition
 include "_codec_parts/record.pyx"        # Record
-include "_codec_parts/place.pyx"         # positions
+include "_codec_parts/place.pyx"         # positions, batches
+include "_codec_parts/chunk.pyx"         # Chunk, KafkaChunk: what an answer brought for one cursor
 include "_codec_parts/arrow_export.pyx"  # Columns to Arrow
 include "_codec_parts/kafka_section.pyx"  # Kafka batches, without the GIL
 include "_codec_parts/kafka_legacy.pyx"  # Kafka message sets v0, v1

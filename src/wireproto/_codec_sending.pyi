@@ -6,6 +6,7 @@ from typing import Any, TypeVar, final
 
 from wireproto._codec import Appender, OutBatch, RocketBatchBuilder, RocketIds, RocketSendHeader, Slice
 from wireproto._net import Call, Connection
+from wireproto.errors import WireprotoError
 from wireproto.position import Position
 from wireproto.records import Batch, Headers
 
@@ -359,6 +360,47 @@ class RocketProducerCore(ProducerCore):
     def _set_off(self, batch: Any, index: int) -> None:
         """A record is in: send what may go."""
 
+class Chunk:
+    """What an answer brought for one cursor: records from `start` up to, not including, `next`, or the error to raise in their place."""
+
+    cursor: Any
+    generation: int
+    start: int
+    next: int
+    records: Any
+    size: int
+    error: WireprotoError | None
+    def __init__(
+        self,
+        cursor: Any,
+        generation: int,
+        start: int,
+        following: int,
+        records: Any = None,
+        size: int = 0,
+        error: WireprotoError | None = None,
+    ) -> None: ...
+
+class KafkaChunk(Chunk):
+    """One of a partition of Kafka, with the aborted transactions in it and the epoch of its last batch."""
+
+    aborted: tuple[tuple[int, int], ...]
+    epoch: int
+    def __init__(
+        self,
+        cursor: Any,
+        generation: int,
+        start: int,
+        following: int,
+        records: Any = None,
+        size: int = 0,
+        error: WireprotoError | None = None,
+        aborted: tuple[tuple[int, int], ...] = (),
+        epoch: int = -1,
+    ) -> None: ...
+    def rest(self, start: int) -> KafkaChunk:
+        """What of it begins there, in a chunk of its own."""
+
 class KafkaLoneCore(KafkaFetchForm):
     """The base of kafka.lone.LoneFetch."""
 
@@ -369,9 +411,8 @@ class KafkaLoneCore(KafkaFetchForm):
     cursor: Any
     call: Call | None
     sent: Any
-    make_chunk: Any
     until: float
-    def chunk(self, call: Call, committed: bool) -> Any:
+    def chunk(self, call: Call, committed: bool) -> KafkaChunk | None:
         """What a plain answer brings; None: it is another one."""
 
 class KafkaFetcherCore:
@@ -384,8 +425,8 @@ class KafkaFetcherCore:
     _box: Any
     _looking: Any
     _columns: Any
-    _make_batch: Any
     _offsets: type[Position]
+    _batches: type[Batch]
     _max_wait: float
     _request_timeout: float
     _silent: float
@@ -405,5 +446,5 @@ class KafkaFetcherCore:
         """Until when there is nothing to do but wait for one partition's Fetch; 0.0: there is more."""
     def _next_alone(self, call: Any) -> Batch | None:
         """What a plain answer brought; None: the long way has to take it."""
-    def _decode(self, chunk: Any) -> Batch:
+    def _decode(self, chunk: KafkaChunk) -> Batch:
         """The chunk's records from the cursor on."""

@@ -279,9 +279,23 @@ cdef class OneThread:       # the guard that a role holds for one call
     cdef readonly str role
     cdef Loop loop
     cdef object inside
+    cdef unsigned long owner    # the thread that is inside; 0: nobody
     cdef public bint closed
     cdef int refuse(self) except -1
 
 
 cdef class Outside:         # … and let go of while user code runs that may call the role
     cdef OneThread guard
+    cdef unsigned long owner
+
+
+cdef class OneAfterAnother:  # the turns of those who close something
+    cdef str what
+    cdef object turn
+    cdef unsigned long owner    # the thread whose turn it is; 0: nobody's
+
+
+cdef class Turn:            # … one of them
+    cdef OneAfterAnother turns
+    cdef double deadline
+    cdef bint mine

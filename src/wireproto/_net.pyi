@@ -146,6 +146,25 @@ class Outside:
     def __enter__(self) -> None: ...
     def __exit__(self, kind: object, error: object, trace: object, /) -> None: ...
 
+class OneAfterAnother:
+    """Turns of those who close a role or a client: ``with self._closing.by(deadline) as mine: …``; what a signal handler raises keeps
+    nobody out.
+
+    Args:
+        what: that they close, for errors.
+    """
+
+    def __init__(self, what: str) -> None: ...
+    def by(self, deadline: float) -> Turn:
+        """A turn, waited for until `deadline` (time.monotonic()) at the `with`, which raises TimedOut. It gives False in the middle of this
+        thread's own turn, which a signal handler has interrupted."""
+
+class Turn:
+    """See OneAfterAnother.by."""
+
+    def __enter__(self) -> bool: ...
+    def __exit__(self, kind: object, error: object, trace: object, /) -> None: ...
+
 class Event(Waitable):
     """An outcome that comes once, of something no single reply decides: a receipt, a session."""
 
@@ -251,10 +270,19 @@ class Connection:
         """
     def call(self, token: int, buffers: Buffers, deadline: float, secret: bool = False) -> bytes:
         """submit and result in one: the fast path of a sync request."""
-    def post(self, word: int, body: bytes, mailbox: Mailbox | None = None, timeout_at: float | None = None, context: Any = None) -> Call:
+    def post(
+        self,
+        word: int,
+        body: bytes,
+        mailbox: Mailbox | None = None,
+        timeout_at: float | None = None,
+        context: Any = None,
+        lasting: bool = False,
+    ) -> Call:
         """submit for protocols whose frames begin with the token, as ZooKeeper's: [int32 next token][int32 word][body]. Raises the same.
 
-        A call without a mailbox does not expire: it may outlast the caller's patience, and ends with its session at the latest.
+        A call without a mailbox, or a lasting one, does not expire: it may outlast the caller's patience, and ends with its session at the
+        latest.
         """
     def ask(self, word: int, body: bytes, deadline: float) -> bytes | None:
         """post and result in one: the fast path of a sync request. None: the connection takes nothing now (closed, forked, full), and

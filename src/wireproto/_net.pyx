@@ -21,3 +21,4 @@ include "_net_parts/numbered.pyx"     # requests whose frame begins with their t
 include "_net_parts/adopted.pyx"      # a loop that another event loop drives
 include "_net_parts/loop.pyx"         # the role of reading; the keeper: timers, handlers, who reads when nobody waits
 include "_net_parts/one_thread.pyx"   # the guard that a role holds for one call
+include "_net_parts/one_after_another.pyx"  # the turns of those who close it

@@ -15,6 +15,7 @@ class ClientOptions(TypedDict, total=False):
     """What `wireproto.connect` takes."""
 
     access_key: str | None
+    access_mode: Literal['shared', 'exclusive', 'exclusive-with-fencing']
     acks: Literal['all', '1', '0'] | Literal[-1, 0, 1]
     acl: Any
     address_map: AddressMap | str | None
@@ -27,6 +28,7 @@ class ClientOptions(TypedDict, total=False):
     batch_size: int
     batching: Literal['key'] | bool
     buffer_memory: int
+    check_after: int | None
     check_crc: bool
     client_id: str
     columns: Sequence[str] | None
@@ -107,6 +109,7 @@ class ClientOptions(TypedDict, total=False):
     tls_verify: bool
     tls_verify_host: bool
     token: Secret | Source | None
+    topic_epoch: int | None
     topic_patience: float
     transaction_timeout: float
     user: str | None
@@ -115,6 +118,7 @@ class ClientOptions(TypedDict, total=False):
 class ProducerOptions(TypedDict, total=False):
     """What `client.producer` takes."""
 
+    access_mode: Literal['shared', 'exclusive', 'exclusive-with-fencing']
     acks: Literal['all', '1', '0'] | Literal[-1, 0, 1]
     acl: Any
     auto_create: bool
@@ -142,6 +146,7 @@ class ProducerOptions(TypedDict, total=False):
     repeat: bool
     request_timeout: float
     timeout: float
+    topic_epoch: int | None
 
 
 class ReaderOptions(TypedDict, total=False):
@@ -221,16 +226,22 @@ class TransactionsOptions(TypedDict, total=False):
 
     acks: Literal['all', '1', '0'] | Literal[-1, 0, 1]
     auto_create: bool
+    batch_records: int
     batch_size: int
-    compression: Literal['none', 'gzip', 'snappy', 'lz4', 'zstd']
+    batching: Literal['key'] | bool
+    compression: Literal['none', 'gzip', 'snappy', 'lz4', 'zstd', 'zlib']
     delivery_timeout: float
+    hashing: Literal['java', 'murmur3']
     idempotence: bool | None
+    keyless: Literal['sticky', 'round-robin']
     linger: float
     max_in_flight: int
     max_request_size: int
     message_format: int
     metadata_max_age: float
+    operation_timeout: float
     partitioner: Callable[[bytes | None, int], int] | None
+    producer_name: str | None
     request_timeout: float
     timeout: float
     transaction_timeout: float
@@ -260,4 +271,18 @@ class QueueOptions(TypedDict, total=False):
     recovery_timeout: float
     reset: Literal['raise', 'earliest', 'latest', 'nearest']
     retry_level: int
+    timeout: float
+
+
+class TransactionalOptions(TypedDict, total=False):
+    """What `client.transactional` takes."""
+
+    check_after: int | None
+    check_crc: bool
+    compress_above: int
+    compression: Literal['none', 'zlib', 'lz4', 'zstd']
+    decompress_limit: int
+    heartbeat_interval: float
+    max_message_size: int
+    request_timeout: float
     timeout: float

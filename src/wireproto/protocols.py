@@ -18,7 +18,7 @@ from typing import Any, Literal, cast
 from .errors import OptionError
 
 GROUP = "wireproto.protocols"
-Role = Literal["producer", "transactions", "reader", "consumer", "queue", "admin", "tree"]
+Role = Literal["producer", "transactions", "transactional", "reader", "consumer", "queue", "admin", "tree"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

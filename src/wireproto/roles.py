@@ -3,8 +3,8 @@
 What it is: types only; `isinstance` is not meant to be used on them. Asking a client for a role that its protocol does not have
 raises RoleUnsupported, which names the nearest one that it has. No method is ever a silent no-op.
 
-Threads: Client, Producer, Tree and Admin may be shared. Reader, Consumer and QueueConsumer belong to one thread at a time and raise
-ConcurrentUse. Callbacks run in the thread that waits, polls or flushes. Every blocking call takes `timeout` in seconds and keeps it.
+Threads: Client, Producer, Tree, Admin and Transactions may be shared. Reader, Consumer and QueueConsumer belong to one thread at a time and
+raise ConcurrentUse. Callbacks run in the thread that waits, polls or flushes. Every blocking call takes `timeout` in seconds and keeps it.
 
     | role          | Kafka   | Pulsar              | RocketMQ              | ZooKeeper            |
     |---------------|---------|---------------------|-----------------------|----------------------|
@@ -14,6 +14,9 @@ ConcurrentUse. Callbacks run in the thread that waits, polls or flushes. Every b
     | QueueConsumer | later   | shared, key-shared  | pull + send-back      | the recipe           |
     | Admin         | yes     | binary + admin HTTP | yes                   | yes                  |
     | Tree          | no      | no                  | no                    | yes                  |
+    | Transactions  | yes     | yes                 | no                    | no                   |
+
+RocketMQ's transactions are one message with a verdict, and so a role of its own: `transactional`.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from .position import EARLIEST, LATEST, Position, TopicPartition, Where
 from .records import Batch, Delivery, GroupInfo, Headers, Receipt, TopicInfo
 
 if TYPE_CHECKING:
-    from .option_types import ConsumerOptions, ProducerOptions, QueueOptions, ReaderOptions
+    from .option_types import ConsumerOptions, ProducerOptions, QueueOptions, ReaderOptions, TransactionsOptions
 
 
 class Closing(Protocol):
@@ -175,6 +178,64 @@ class Admin(Closing, Protocol):
         ...
 
 
+class Transaction(Protocol):
+    """Records of any topics, and where a group goes on: all of it happens, or none. A ``with`` block commits at its end, or is rolled back
+    by an exception."""
+
+    def send(
+        self,
+        value: bytes | None,
+        *,
+        topic: str,
+        key: bytes | None = None,
+        headers: Headers = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+        timeout: float = 30.0,
+    ) -> Receipt:
+        """As `Producer.send`. The receipt knows the record's position when the transaction is committed.
+
+        Raises:
+            Aborted: it has to be rolled back. UsageError: it is over.
+        """
+        ...
+
+    def send_batch(
+        self, columns: Any, *, topic: str | None = None, partition: int | None = None, timeout: float = 30.0
+    ) -> Sequence[Receipt]:
+        """As `Producer.send_batch`, to a topic, or each row to the one that its column ``topic`` names."""
+        ...
+
+    def producer(self, topic: str, timeout: float = 30.0) -> Producer:
+        """The producer of one topic, in this transaction and those behind it."""
+        ...
+
+    def commit_positions(
+        self, consumer: Consumer, positions: Mapping[TopicPartition, Position] | None = None, *, timeout: float = 30.0
+    ) -> None:
+        """Have the group of a consumer that does not commit by itself go on from there; None: behind all that its polls have handed out."""
+        ...
+
+    def commit(self, *, timeout: float = 30.0) -> None:
+        """Have all of it seen. Raises Aborted, Fenced, OutcomeUnknown, or TimedOut: the same call goes on with it."""
+        ...
+
+    def abort(self, *, timeout: float = 30.0) -> None:
+        """Roll it back."""
+        ...
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+
+
+class Transactions(Closing, Protocol):
+    """Transactions under one name, one after the other."""
+
+    def begin(self, *, timeout: float = 30.0) -> Transaction:
+        """The next one; waits for the end of the one before, where that is under way."""
+        ...
+
+
 class Tree(Closing, Protocol):
     """ZooKeeper's tree of nodes. `stat` values are the wire's Stat records; data may be null, which is not the same as empty."""
 
@@ -245,6 +306,11 @@ class Client(Closing, Protocol):
         ...
 
     def queue(self, topic: str | None = None, group: str = "", **options: Unpack[QueueOptions]) -> QueueConsumer: ...
+
+    def transactions(self, name: str, **options: Unpack[TransactionsOptions]) -> Transactions:
+        """Transactions under a name, which stays the same over restarts of the program."""
+        ...
+
     def admin(self) -> Admin: ...
     def tree(self) -> Tree: ...
 

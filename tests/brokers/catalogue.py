@@ -17,8 +17,9 @@ from .zookeeper import ZooKeeper
 
 PLAIN = {"enablePropertyFilter": "false", "rejectTransactionMessage": "true"}
 """Of RocketMQ, "plain": with what the embedded broker has turned off turned off, too, and else as out of the box."""
-CURT = {"keepAliveIntervalSeconds": "1", "activeConsumerFailoverDelayTimeMillis": "0", "acknowledgmentAtBatchIndexLevelEnabled": "false"}
-"""Of Pulsar, "curt": it waits less than out of the box, and takes no part of a batch for acknowledged, as before 4.1."""
+CURT = {"keepAliveIntervalSeconds": "4", "activeConsumerFailoverDelayTimeMillis": "0", "acknowledgmentAtBatchIndexLevelEnabled": "false"}
+"""Of Pulsar, "curt": it waits less than out of the box, and takes no part of a batch for acknowledged, as before 4.1. Its keepalive is
+longer than a loaded broker stands still: behind that it asks and gives up in one breath, for its timer catches up on what it missed."""
 TIGHT = {
     "managedLedgerMaxEntriesPerLedger": "2",
     "managedLedgerMinLedgerRolloverTimeMinutes": "0",
@@ -32,6 +33,10 @@ TIGHT = {
 """Of Pulsar, "tight": a new ledger each two entries, and small policies: what is kept, how long it may be unread, and how much of it."""
 SWEEPING = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
 """Of Kafka: transactions that took too long are looked for each half second; out of the box each ten."""
+CLASSIC = SWEEPING | {"group.coordinator.rebalance.protocols": "classic"}
+"""Of Kafka 3.9: without the preview of KIP-848, whose coordinator now and then leaves a transaction in PrepareCommit for ever."""
+CURT_MEMBERS = {"group.min.session.timeout.ms": "500"}
+"""Of Kafka: members that were killed may be known as such sooner than out of the box."""
 CATALOGUE: dict[str, Callable[[], Broker]] = {
     "kafka-3.9.2": lambda: Kafka("3.9.2"),
     "kafka-3.9.2-zookeeper": lambda: Kafka("3.9.2", zookeeper=True),
@@ -39,9 +44,12 @@ CATALOGUE: dict[str, Callable[[], Broker]] = {
     "kafka-3.9.2-secure": lambda: Kafka("3.9.2", tls=True, sasl=True, acl=True),
     "kafka-4.3.1-secure": lambda: Kafka("4.3.1", tls=True, sasl=True, acl=True),
     "kafka-4.3.1-cluster": lambda: Kafka("4.3.1", nodes=3),
-    "kafka-3.9.2-transactions": lambda: Kafka("3.9.2", settings=SWEEPING),
+    "kafka-3.9.2-transactions": lambda: Kafka("3.9.2", settings=CLASSIC),
     "kafka-4.3.1-transactions": lambda: Kafka("4.3.1", settings=SWEEPING),
     "kafka-4.3.1-level-1": lambda: Kafka("4.3.1", settings=SWEEPING, features={"transaction.version": 1}),
+    "kafka-3.9.2-cluster-transactions": lambda: Kafka("3.9.2", nodes=3, settings=CLASSIC | CURT_MEMBERS),
+    "kafka-4.3.1-cluster-transactions": lambda: Kafka("4.3.1", nodes=3, settings=SWEEPING | CURT_MEMBERS),
+    "kafka-4.3.1-cluster-level-1": lambda: Kafka("4.3.1", nodes=3, settings=SWEEPING | CURT_MEMBERS, features={"transaction.version": 1}),
     "pulsar-4.2.4": lambda: Pulsar("4.2.4"),
     "pulsar-4.2.4-entry-metadata": lambda: Pulsar("4.2.4", entry_metadata=True),
     "pulsar-4.2.4-transactions": lambda: Pulsar("4.2.4", transactions=True, entry_metadata=True),

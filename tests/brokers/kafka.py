@@ -72,7 +72,7 @@ class Kafka(Broker):
             raise ValueError("only Kafka 3.x has a ZooKeeper mode")
         super().__init__(folder)
         self.version, self.nodes, self._heap, self._fast = version, nodes, heap, fast
-        self._features = features or {}
+        self.features = features or {}
         words = ["zookeeper" if zookeeper else "kraft", *(word for word, on in (("tls", tls), ("sasl", sasl), ("acl", acl)) if on)]
         self.flavour = " ".join([*words, *([f"{nodes} nodes"] if nodes > 1 else [])])
         names = ["PLAINTEXT", *(["SSL"] if tls else []), *(["SASL_PLAINTEXT"] if sasl else []), *(["SASL_SSL"] if tls and sasl else [])]
@@ -145,7 +145,7 @@ class Kafka(Broker):
         arguments = ["format", "-t", cluster, "-c", str(properties)]
         for user in users:
             arguments += ["--add-scram", user]
-        for feature, level in self._features.items():
+        for feature, level in self.features.items():
             arguments += ["--feature", f"{feature}={level}"]
         command = java(path, "kafka.tools.StorageTool", *arguments, flags=flags)
         run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=BOOT_TIMEOUT, cwd=properties.parent)

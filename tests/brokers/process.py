@@ -99,7 +99,7 @@ class Server:
         *,
         label: str = "out",
         env: Mapping[str, str] | None = None,
-        stop_limit: float = 30.0,
+        stop_limit: float = 60.0,
     ) -> None:
         self.name, self.command, self.folder, self._ready = name, list(command), folder, ready
         self.log = folder / f"{label}.log"
@@ -136,7 +136,7 @@ class Server:
 
     def await_ready(self, timeout: float = BOOT_TIMEOUT) -> None:
         """Poll the ready check; raises BootFailed with the log's tail, leaving no process."""
-        deadline = self._launched + timeout
+        deadline = time.monotonic() + timeout  # it may have been launched long ago, and not see the others now
         pause, last = 0.02, ""
         while True:
             if not self.running:
@@ -194,7 +194,7 @@ class Server:
                 child.wait(limit)
             except subprocess.TimeoutExpired:
                 self._signal(signal.SIGKILL)
-                child.wait(10.0)
+                child.wait(60.0)
         _living.discard(self)
 
     def tail(self, lines: int = 40) -> str:

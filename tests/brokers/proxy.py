@@ -84,7 +84,7 @@ class _Link:
 
 
 class FaultProxy:
-    """See the module. Attributes: `connections` accepted so far, `passed` bytes by direction."""
+    """See the module. Attributes: `connections` accepted so far, `passed` and `dropped` bytes by direction."""
 
     def __init__(self) -> None:
         self._routes: dict[tuple[str, int], int] = {}  # target -> our port
@@ -97,6 +97,7 @@ class FaultProxy:
         self._refusing = self._ended = False
         self.connections = 0
         self.passed = {"up": 0, "down": 0}
+        self.dropped = {"up": 0, "down": 0}
         self._recordings: list[Recording] = []
         self._lock = threading.Lock()
         self._jobs: collections.deque[Callable[[], None]] = collections.deque()
@@ -309,7 +310,9 @@ class FaultProxy:
             data = flow.source.recv(_CHUNK)
             if not data:
                 flow.ended = True
-            elif self._mode[flow.name] != "drop":
+            elif self._mode[flow.name] == "drop":
+                self.dropped[flow.name] += len(data)
+            else:
                 for piece in self._pieces(data):
                     flow.due = max(flow.due, time.monotonic()) + (len(piece) / self._rate if self._rate else 0.0)
                     flow.chunks.append((flow.due + self._delay, piece))

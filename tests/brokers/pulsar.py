@@ -3,7 +3,7 @@
 Ready means: CONNECT on the binary port is answered by CONNECTED, and the admin interface says that the broker is, and lists public/default
 (its first answers are 404). Traps kept in mind: with one bookie every quorum must be 1; ``journalMaxGroupWaitMSec`` above 0 adds a
 millisecond to every send; the configuration takes no trailing comments; the bookie is known by its port, so that must stay the same for the
-data to be kept.
+data to be kept; without ``allowEphemeralPorts`` it is another than asked for, and any outgoing connection may have it by the restart.
 Booting costs about 9 seconds of CPU: share one among tests.
 """
 
@@ -75,7 +75,7 @@ class Pulsar(Broker):
         self.tls_port, self.https_port = (self.port(), self.port()) if tls else (0, 0)
         self.certificates = certificates() if tls else None
         self._key = os.urandom(32)
-        self._transactions, self._entry_metadata, self._settings = transactions, entry_metadata, settings or {}
+        self.transactions, self._entry_metadata, self._settings = transactions, entry_metadata, settings or {}
 
     def token(self, subject: str, expires_in: float | None = None) -> str:
         """A token that this broker accepts (unless `expires_in`, in seconds, is over)."""
@@ -116,7 +116,7 @@ class Pulsar(Broker):
         if key.exists():
             self._key = key.read_bytes()
         key.write_bytes(self._key)
-        lines = pulsar_config.common(self.binary_port, self.http_port) | pulsar_config.jobs(self._transactions, self._entry_metadata)
+        lines = pulsar_config.common(self.binary_port, self.http_port) | pulsar_config.jobs(self.transactions, self._entry_metadata)
         if self.certificates:
             lines |= pulsar_config.tls(self.certificates, self.tls_port, self.https_port)
         if self._tokens:
@@ -142,7 +142,7 @@ class Pulsar(Broker):
                 return False
         self.get("/admin/v2/brokers/ready")  # raises while it starts: on data that is kept the namespaces are there before the broker is
         return "public/default" in self.get("/admin/v2/namespaces/public") and (
-            not self._transactions or "{" in self.get("/admin/v3/transactions/coordinators")
+            not self.transactions or "{" in self.get("/admin/v3/transactions/coordinators")
         )
 
     def get(self, path: str) -> str:

@@ -31,6 +31,7 @@ bindAddress=127.0.0.1
 advertisedAddress=127.0.0.1
 metadataStoreUrl=
 allowLoopback=true
+allowEphemeralPorts=true
 managedLedgerDefaultEnsembleSize=1
 managedLedgerDefaultWriteQuorum=1
 managedLedgerDefaultAckQuorum=1

@@ -18,7 +18,7 @@ POLL = 1.0
 OPEN = 15.0
 COMMIT = 10.0
 EVERY = 0.7  # seconds between two commits
-QUIET = 6.0  # seconds without a record behind which a member that was told to finish, ends
+QUIET = 12.0  # seconds without a record behind which a member that was told to finish, ends: as a reader (reading.py)
 
 
 class Grouping:

@@ -82,10 +82,11 @@ def _beginning(
     member: str,
     before: int | None,
 ) -> Iterator[Finding]:
-    resets = [(when, after(rows, places[log])) for when, name, places in ledger.resets if name == group and log in places and when < at]
-    since, base = max(resets, default=(0.0, 0))
+    resets = [(began, told, after(rows, to[log])) for began, told, name, to in ledger.resets if name == group and log in to and began < at]
+    since, _, base = max((reset for reset in resets if reset[1] < at), default=(0.0, 0.0, 0))
+    _, over, back = max(resets, default=(0.0, 0.0, 0))  # one that is under way has been done, or has not
     tried = max((after(rows, c.places[log]) for c in commits if since < c.at and c.began < at), default=base)  # one under way may hold, too
-    done = max((after(rows, c.places[log]) for c in commits if c.done and since < c.began and c.at < at), default=base)
+    done = max((after(rows, c.places[log]) for c in commits if c.done and over < c.began and c.at < at), default=back)
     who = f"{member} of {group} in {log}"
     if number > max(tried, base):
         yield Finding("no gap", f"{who}: begins at {rows[number][0]}, {number - max(tried, base)} records behind what was committed", at)

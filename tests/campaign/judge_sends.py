@@ -52,7 +52,7 @@ def _lost(ledger: Ledger, role: Role, places: dict[int, list[tuple[str, Place]]]
 def _hurt(ledger: Ledger, role: Role, number: int) -> bool:
     ack = ledger.acked[role.name][number]
     begin, end = ledger.sent[role.name][number] - 10.0, ack.at + 10.0
-    return ledger.troubled(begin, end) or (not role.promise.heard and ledger.waited(begin, end))
+    return ledger.troubled(begin, end) or ledger.halted(begin, end) or (not role.promise.heard and ledger.waited(begin, end))
 
 
 def _repeated(ledger: Ledger, role: Role, places: dict[int, list[tuple[str, Place]]]) -> Iterator[Finding]:

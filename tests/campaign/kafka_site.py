@@ -203,11 +203,24 @@ class KafkaSite(Site):
     def _grow(self, _: Round) -> Iterator[Sick]:
         """Two more partitions for the topic that grows, twelve at most."""
         count = min(self._partitions[GROWING] + 2, 12)
-        with wireproto.connect(self.broker.url) as client, suppress(WireprotoError):
-            more = (CreatePartitionsTopic(name=GROWING, count=count),)
-            client.request(CreatePartitionsRequest(topics=more, timeout_ms=20_000, validate_only=False))
-        self._partitions[GROWING] = len(self._admin.list_topics(topic=GROWING, timeout=10.0).topics[GROWING].partitions)
+        with wireproto.connect(self.broker.url) as client:
+
+            def grown() -> bool:
+                """Nodes hear of it one by one: were the old number taken for the truth, what the new logs have would be judged as lost."""
+                with suppress(WireprotoError):
+                    more = (CreatePartitionsTopic(name=GROWING, count=count),)
+                    client.request(CreatePartitionsRequest(topics=more, timeout_ms=20_000, validate_only=False))
+                return len(self._described(GROWING)) == count
+
+            until(grown, f"{GROWING} does not come to have {count} partitions")
+        self._partitions[GROWING] = count
         yield frozenset()
+
+    def _described(self, topic: str) -> dict[int, Any]:
+        """A topic's partitions, as the node knows them that is asked: none where it does not know the topic, or does not answer."""
+        with suppress(confluent_kafka.KafkaException):
+            return dict(self._admin.list_topics(topic=topic, timeout=5.0).topics[topic].partitions)
+        return {}
 
     @contextmanager
     def _quota(self, _: Round) -> Iterator[Sick]:
@@ -248,9 +261,10 @@ class KafkaSite(Site):
             def set_back() -> bool:
                 out = tuple(MemberIdentity(member_id=one.member) for one in admin.describe_group("exact").members)
                 client.request(LeaveGroupRequest(group_id="exact", members=out))
+                began = time.monotonic()
                 with suppress(BrokerError):  # it has members: one was quicker
                     admin.commit("exact", places)
-                    self.note("reset", "exact", {f"{topic}/{number}": [-1] for topic, number in places})
+                    self.note("reset", "exact", {f"{topic}/{number}": [-1] for topic, number in places}, began)
                     return True
                 return False
 
@@ -266,8 +280,13 @@ class KafkaSite(Site):
             try:
                 yield frozenset()
             finally:
-                until(lambda: AGAIN not in self._admin.list_topics(timeout=5.0).topics, "the topic does not go")
+                until(self._gone, "the topic does not go")
                 self._make_again(admin)
+
+    def _gone(self) -> bool:
+        with suppress(confluent_kafka.KafkaException):  # a node that is late with its answer says nothing
+            return AGAIN not in self._admin.list_topics(timeout=5.0).topics
+        return False
 
     @contextmanager
     def _unclean(self, round_: Round) -> Iterator[Sick]:
@@ -308,11 +327,11 @@ class KafkaSite(Site):
         leaders: list[int] = []
 
         def so() -> bool:
-            with suppress(confluent_kafka.KafkaException):
-                part = self._admin.list_topics(topic=CUT, timeout=5.0).topics[CUT].partitions[number]
-                leaders[:] = [part.leader - 1]
-                return part.leader > 0 and {node - 1 for node in part.isrs} == nodes
-            return False
+            part = self._described(CUT).get(number)
+            if part is None:
+                return False
+            leaders[:] = [part.leader - 1]
+            return bool(part.leader > 0 and {node - 1 for node in part.isrs} == nodes)
 
         until(so, f"{CUT}/{number} is not in step on {nodes} alone")
         return leaders[0]

@@ -15,6 +15,7 @@ from typing import Any
 Place = tuple[int, ...]
 LOGIN = "login"  # the fault in which brokers refuse logins
 CLOCK = "clock"  # the one in which wall clocks jump
+HALTED = 3.0  # seconds that another client waited for an acknowledgement, from which on a broker stood still, and another one may lead
 UNANSWERED = 4.0  # seconds for an acknowledgement from which on a request may have gone unanswered, and its connection with it
 Truth = Mapping[str, Sequence[tuple[Place, str]]]
 """What the logs hold at the end, as a client read it that we did not write: log to places and ids, in order."""
@@ -169,7 +170,7 @@ class Ledger:
         self.refused: dict[str, dict[int, tuple[float, str]]] = collections.defaultdict(dict)
         self.lives: dict[tuple[str, int], Life] = {}
         self.commits: list[Commit] = []
-        self.resets: list[tuple[float, str, dict[str, Place]]] = []
+        self.resets: list[tuple[float, float, str, dict[str, Place]]] = []  # when one began and was told, of which group, to where
         self.calls: list[Call] = []
         self.counts: collections.Counter[str] = collections.Counter()
         self.taken: list[Taken] = []
@@ -249,8 +250,8 @@ class Ledger:
     def _commit(self, at: float, role: str, life: int, began: float, places: dict[str, Sequence[int]], done: bool, why: str) -> None:
         self.commits.append(Commit(role, life, began, at, {log: tuple(place) for log, place in places.items()}, done, why))
 
-    def _reset(self, at: float, group: str, places: dict[str, Sequence[int]]) -> None:
-        self.resets.append((at, group, {log: tuple(place) for log, place in places.items()}))
+    def _reset(self, at: float, group: str, places: dict[str, Sequence[int]], began: float | None = None) -> None:
+        self.resets.append((at if began is None else began, at, group, {log: tuple(place) for log, place in places.items()}))
 
     def _taken(self, at: float, role: str, life: int, log: str, place: Sequence[int], name: str, attempt: int) -> None:
         self.taken.append(Taken(at, life, role, log, tuple(place), name, attempt))
@@ -296,6 +297,10 @@ class Ledger:
     def control(self, log: str, begin: float, end: float) -> float:
         """The longest that another client waited for an acknowledgement of this log, overlapping these moments."""
         return max((seconds for at, seconds in self.controls.get(log, ()) if at - seconds < end and at > begin), default=0.0)
+
+    def halted(self, begin: float, end: float) -> bool:
+        """Whether a broker stood still so long by itself between these moments that it may have been taken for dead."""
+        return any(self.control(log, begin, end) > HALTED for log in self.controls)
 
     def kind(self, *kinds: str) -> list[Role]:
         return [role for role in self.roles.values() if role.kind in kinds]

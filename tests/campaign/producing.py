@@ -111,17 +111,16 @@ class Producing:
                 self._pause.wait(PACE)
 
     def _gather(self) -> None:
-        """Tell of those that have an outcome; any may be done before an earlier one of another partition."""
-        now = time.monotonic()
-        rows = []
+        """Tell of those that have an outcome; any may be done before an earlier one of another partition.
+
+        The moment told is one by which they had it: who opens behind it must find them, and this thread may stand still between two lines.
+        """
+        done: list[tuple[int, float, Any]] = []
         for _ in range(len(self._open)):
             entry = self._open.popleft()
-            if not entry[2].done:
-                self._open.append(entry)
-                continue
-            row = self._outcome(entry, now)
-            if row is not None:
-                rows.append(row)
+            (done if entry[2].done else self._open).append(entry)
+        now = time.monotonic()
+        rows = [row for entry in done if (row := self._outcome(entry, now)) is not None]
         for start in range(0, len(rows), CHUNK):
             self._journal.note("acked", self._name, rows[start : start + CHUNK], at=now)
 

@@ -179,10 +179,11 @@ class PulsarSite(Site):
     def _reset(self, _: Round) -> Iterator[Sick]:
         """An administrator sets a group back to the beginning, at work as it is: its members are cut off and begin there."""
         self._at_rest()
+        began = time.monotonic()
         for number in range(self._partitions[MAIN]):
             first = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
             self.broker.call("POST", f"/admin/v2/persistent/{MAIN}-partition-{number}/subscription/exact/resetcursor", first)
-        self.note("reset", "exact", {f"{MAIN}/{number}": [-1, -1, -1] for number in range(self._partitions[MAIN])})
+        self.note("reset", "exact", {f"{MAIN}/{number}": [-1, -1, -1] for number in range(self._partitions[MAIN])}, began)
         yield frozenset()
 
     @contextmanager

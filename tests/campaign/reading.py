@@ -18,7 +18,7 @@ POLL = 1.0
 OPEN = 15.0
 REST = 1.0  # seconds between two bounded reads
 WHOLE = 60.0  # seconds from one read of the whole log to the next
-QUIET = 3.0  # seconds without a record behind which a follower that was told to finish, ends
+QUIET = 12.0  # seconds without a record behind which a follower that was told to finish, ends: RocketMQ may hold a pull 5 s too long
 
 
 class Reading:

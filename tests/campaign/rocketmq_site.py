@@ -7,6 +7,7 @@ acknowledged by a killed master is kept: its file is the kernel's by then.
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
@@ -202,12 +203,14 @@ class RocketSite(Site):
                 asked = InvokeBrokerToResetOffsetRequest(topic=MAIN, group="exact", timestamp=0, is_force=True)
                 if self.keeps:
                     for queue in range(self._queues[MAIN]):
+                        began = time.monotonic()
                         client.request(asked.replace(queue_id=queue, offset=0), to=address)
-                        self.note("reset", "exact", {f"{MAIN}/{name}-{queue}": [-1]})
+                        self.note("reset", "exact", {f"{MAIN}/{name}-{queue}": [-1]}, began)
                     continue
+                began = time.monotonic()
                 with suppress(ConsumerNotOnline, ServerError):  # the latter where it never committed
                     client.request(asked, to=address)
-                    self.note("reset", "exact", {f"{MAIN}/{name}-{queue}": [-1] for queue in range(self._queues[MAIN])})
+                    self.note("reset", "exact", {f"{MAIN}/{name}-{queue}": [-1] for queue in range(self._queues[MAIN])}, began)
         yield frozenset()
 
     @contextmanager

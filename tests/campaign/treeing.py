@@ -18,7 +18,7 @@ from .journal import Journal, said
 
 PACE = 0.2
 TAKE = 5.0
-QUIET = 3.0
+QUIET = 9.0  # seconds without an event behind which a watcher that was told to finish, ends: its server may stand still, or lag
 
 
 class Setting:

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from brokers import ports
+from patience import LONG
 from wireproto.cli import main
 from wireproto.devbroker import DevBroker
 from wireproto.kafka import messages
@@ -231,7 +232,7 @@ def test_wrong_places_are_one_line(shell: Shell, dev_broker: DevBroker, protocol
             begun = time.monotonic()
             shell("consume", f"{protocol}://{where}/t", *words, code=1)
             assert where.encode() in shell.errors, shell.errors
-            assert time.monotonic() - begun < 5
+            assert time.monotonic() - begun < 15  # and not the half minute that it has without --timeout
 
 
 def test_bad_lines_are_named(shell: Shell, dev_broker: DevBroker) -> None:
@@ -290,7 +291,7 @@ def test_a_follower_prints_at_once_and_ends_quietly_at_ctrl_c(shell: Shell, dev_
         shell("produce", url, stdin=jsonl({"value": "after"}))
         assert json.loads(follower.stdout.readline())["value"] == "after"
         follower.send_signal(signal.SIGINT)
-        assert follower.wait(10) == 130
+        assert follower.wait(LONG) == 130
         assert follower.stderr.read() == b""
         assert follower.stdout.read() == b""
     finally:
@@ -307,7 +308,7 @@ def test_a_closed_pipe_ends_quietly(shell: Shell, dev_broker: DevBroker) -> None
     reader.stdout.readline()
     reader.stdout.close()
     try:
-        assert reader.wait(20) == 141
+        assert reader.wait(LONG) == 141
         assert reader.stderr.read() == b""
     finally:
         reader.kill()
@@ -353,7 +354,7 @@ def test_debug_hides_the_password_that_it_sends() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=serve, args=(server,), daemon=True).start()
         url = f"kafka://127.0.0.1:{server.getsockname()[1]}/t?sasl=PLAIN&user=u&password=hunter2"
-        found = run("consume", "--debug", url, "--to", "latest", "--timeout", "3")
+        found = run("consume", "--debug", url, "--to", "latest", "--timeout", "10")
     assert found.returncode == 1
     assert any(b"hunter2" in frame for frame in seen)
     assert b"bytes, secret" in found.stderr
@@ -379,7 +380,7 @@ def test_dev_runs_until_it_is_told_to_stop() -> None:
         assert run("topics", url, "create", "t").returncode == 0
         assert run("produce", url, stdin=jsonl({"value": "x"})).returncode == 0
         broker.send_signal(signal.SIGTERM)
-        assert broker.wait(10) == 0
+        assert broker.wait(LONG) == 0
         assert broker.stderr.read() == b""
     finally:
         broker.kill()

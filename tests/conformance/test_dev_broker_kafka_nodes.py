@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer, KafkaProducer
 from wireproto.devbroker import DevBroker
 
-SECONDS, PARTITIONS, EACH = 20.0, 3, 20
+SECONDS, PARTITIONS, EACH = 60.0, 3, 20
 LISTENERS = {1: "main", 2: "node-2", 3: "node-3"}
 
 pytestmark = pytest.mark.broker("dev-kafka")

@@ -277,10 +277,9 @@ def test_an_exclusive_producer_is_so_over_an_unload(broker: DevBroker, client: A
     assert stored(client, "stays") == [b"one", b"two"]
 
 
-@pytest.mark.parametrize("mode", [MODE.WaitForExclusive, MODE.ExclusiveWithFencing])
-def test_what_waits_for_a_topic_or_takes_it_away_is_refused(client: Any, mode: Any) -> None:
+def test_what_waits_for_a_topic_is_refused(client: Any) -> None:
     with pytest.raises(pulsar.NotAllowedError):
-        client.create_producer("waits", access_mode=mode)
+        client.create_producer("waits", access_mode=MODE.WaitForExclusive)
 
 
 def test_a_schema_is_refused_and_none_is_kept(client: Any) -> None:
@@ -291,7 +290,15 @@ def test_a_schema_is_refused_and_none_is_kept(client: Any) -> None:
     client.create_producer("schema", schema=pulsar.schema.BytesSchema()).close()
 
 
-def test_nothing_is_taken_for_a_transaction_s(broker: DevBroker) -> None:
+@pytest.fixture
+def without_transactions(broker: DevBroker) -> Iterator[None]:
+    broker.call("pulsar", "configure", transactions=False)
+    yield
+    broker.call("pulsar", "configure", transactions=True)
+
+
+@pytest.mark.usefixtures("without_transactions")
+def test_nothing_is_taken_for_a_transaction_s_where_there_are_none(broker: DevBroker) -> None:
     ids = {"txnid_most_bits": 1, "txnid_least_bits": 2}
     with wireproto.connect(broker.url("pulsar")) as ours, ours.producer("txn") as out, ours.queue("txn", "g") as queue:
         out.send(b"one").position(20.0)
@@ -299,7 +306,7 @@ def test_nothing_is_taken_for_a_transaction_s(broker: DevBroker) -> None:
         [part] = queue._feed.parts
         place = api.MessageIdData(ledgerId=delivery.position.ledger, entryId=delivery.position.entry)
         asked = api.CommandAck(consumer_id=part.id, ack_type=api.CommandAck.Individual, message_id=[place], **ids)
-        with pytest.raises(NotAllowedError, match="transactions"):
+        with pytest.raises(NotAllowedError, match="Transactions are not enabled"):
             ours.cluster.drive(queue._feed.ask(part, asked, float("inf")), float("inf"))
         stats = ours.cluster.drive(queue._feed.ask(part, api.CommandConsumerStats(consumer_id=part.id), float("inf")), float("inf"))
         assert stats.msgBacklog == 1
@@ -314,6 +321,7 @@ def later(entry: bytes) -> bytes:
     return b"\x0e\x01" + crc32c(checked).to_bytes(4, "big") + checked
 
 
+@pytest.mark.usefixtures("without_transactions")
 @pytest.mark.parametrize(
     ("ids", "entry"),
     [({"txnid_most_bits": 1, "txnid_least_bits": 2}, pulsar_entry([b"x"])), ({}, later(pulsar_entry([b"x"])))],

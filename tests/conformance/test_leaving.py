@@ -16,7 +16,7 @@ from wireproto.errors import Closed, TimedOut
 CALLS = {"reader": "poll", "consumer": "poll", "queue": "receive"}
 WAITS = 60.0
 """Seconds that the call may take; AT_ONCE are those in which it has to be over when its role is closed."""
-AT_ONCE = 5.0
+AT_ONCE = 20.0
 
 
 def opened(client: Any, role: str, topic: str, group: str) -> Any:

@@ -1,7 +1,8 @@
 """Every Python block of the README and of docs/ runs as printed, against the embedded broker; the README's first in a process of its own.
 
-Blocks of one page run in order and share their names. Those of docs/spark.md want a Spark session: they run in tests/spark. Addresses like
-``kafka://localhost:9092`` are the embedded broker's here.
+Blocks of one page run in order and share their names. Those of docs/spark.md want a Spark session: they run in tests/spark; those of
+docs/transactions.md, and others marked ``real-broker``, a real broker: in tests/integration. Addresses like ``kafka://localhost:9092`` are
+the embedded broker's here.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ CLONE = Path(wireproto.__file__).parents[2]
 PAGES = sorted(
     path
     for path in (CLONE / "README.md", CLONE / "CHANGELOG.md", *CLONE.glob("docs/*.md"))
-    if path.name != "spark.md" and "```python" in path.read_text()
+    if path.name not in ("spark.md", "transactions.md") and "```python" in path.read_text()
 )
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _ADDRESS = re.compile(r"(kafka|pulsar|rocketmq|zookeeper)://localhost:\d+")

@@ -97,16 +97,17 @@ def run(name: str, runs: int, seconds: float, more: list[str], environment: dict
 
 
 def watch(worker: subprocess.Popen[str], memory: Path) -> bool:
-    """Wait for the end; True when it had to be killed because its count stood still."""
-    last, since = -1, time.monotonic()
+    """Wait for the end; True when it had to be killed: its count stood still, and (cuts are not counted) nobody touched its memory."""
+    last, since = (-1, 0), time.monotonic()
     while True:
         try:
             worker.wait(2)
             return False
         except subprocess.TimeoutExpired:
             count = present(memory)[0] if memory.exists() else 0
-            if count != last:
-                last, since = count, time.monotonic()
+            now = count, memory.stat().st_mtime_ns if memory.exists() else 0
+            if now != last:
+                last, since = now, time.monotonic()
             elif time.monotonic() - since > STILL + (60 if not count else 0):
                 worker.kill()
                 worker.wait()

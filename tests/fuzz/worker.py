@@ -10,6 +10,7 @@ import argparse
 import collections
 import hashlib
 import json
+import os
 import re
 import resource
 import sys
@@ -98,6 +99,7 @@ def cut_all(given: argparse.Namespace, found: set[str], outcomes: collections.Co
     target = TARGETS[given.format]
     count = 0
     for label, data in target.corpus():
+        os.utime(given.memory)  # who watches sees that it goes on
         for cut in range(len(data) + 1):
             count += 1
             try:

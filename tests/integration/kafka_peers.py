@@ -10,7 +10,7 @@ import confluent_kafka
 
 import kafka
 
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 class Row(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import warnings
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 import wireproto
 from brokers.pulsar import Pulsar
+from patience import until
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -44,6 +46,13 @@ def new_topic(broker: Pulsar, partitions: int = 0) -> str:
     path = f"/admin/v2/persistent/public/default/{name}"
     broker.call("PUT", path + ("/partitions" if partitions else ""), partitions or None)
     return name
+
+
+def unload_kept(broker: Pulsar, topic: str, group: str) -> None:
+    """Unload a topic once what this group has committed outlives that: its first mark waits for the ledger of its cursor."""
+    path = "/admin/v2/" + (topic if "://" in topic else PREFIX + topic).replace("://", "/")
+    until(lambda: json.loads(broker.call("GET", f"{path}/internalStats"))["cursors"][group]["state"] == "Open", "the cursor has no ledger")
+    broker.call("PUT", f"{path}/unload")
 
 
 def drain(role: Any, wanted: int, *, seconds: float = 20.0) -> list[Any]:

@@ -186,7 +186,7 @@ def test_a_full_send_buffer_blocks_then_says_so(broker: Broker, topic: str, faul
         began = time.monotonic()
         with pytest.raises(BufferFull):
             fill(producer)
-        assert 0.4 < time.monotonic() - began < 5.0
+        assert 0.4 < time.monotonic() - began < 15.0
         with pytest.raises(TimedOut):
             producer.flush(0.3)
         fault_proxy.heal()

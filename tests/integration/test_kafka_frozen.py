@@ -12,21 +12,31 @@ import pytest
 
 import wireproto
 from brokers import Broker
-from wireproto.kafka.messages import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest, DescribeQuorumRequest
+from wireproto.kafka.messages import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+    DescribeClusterRequest,
+    DescribeQuorumRequest,
+)
 from wireproto.kafka.messages.describe_quorum import DescribeQuorumRequestTopicData, PartitionData
 
 _numbers = itertools.count()
 SESSION = 4.0
 """Seconds after which a cluster gives up a node that is silent (`broker.session.timeout.ms`)."""
-HEALTHY = 5.0
+GIVEN_UP = SESSION + 15.0
+"""Until then others lead, on a loaded machine too; who waits for the silent node itself waits for the request's time-out, 30 s."""
+HEALTHY = 12.0
 """Seconds for what takes milliseconds on a quiet machine; a node that is silent would take the request's time-out, 30 s."""
+ASLEEP = 90.0
+"""Seconds after which the node goes on whatever the test does: longer than all that is measured meanwhile."""
 
 
 @pytest.fixture
 def topic(broker: Broker) -> str:
     """Partition 0 on the first node alone, 1 on the second, 2 on the third."""
     name = f"frozen-{next(_numbers)}"
-    with wireproto.connect(broker.url) as client:
+    with wireproto.connect(broker.url, topic_patience=30.0) as client:  # nodes hear of it one after the other
         nodes = sorted({part.details["leader"] for part in _any(client).partitions} | {1, 2, 3})
         placed = tuple(CreatableReplicaAssignment(partition_index=at, broker_ids=(node,)) for at, node in enumerate(nodes))
         wanted = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=placed)
@@ -47,16 +57,19 @@ def _any(client: Any) -> Any:
 @pytest.fixture
 def node(broker: Broker) -> int:
     """The node to be stopped: not the active controller, without which a healthy node, too, has no producer ids to give out; and no node
-    takes it for that, as one does that has not passed on a request since the controller was another. Each is made to pass one on here."""
+    takes it for that, as one does that has not passed on a request since the controller was another. Each is made to pass one on here. And
+    all are in the cluster: one that the test before has stopped is given no partition to lead until it has been heard of again."""
     log = DescribeQuorumRequestTopicData(topic_name="__cluster_metadata", partitions=(PartitionData(partition_index=0),))
     told: set[int] = set()
+    known: set[int] = set()
     deadline = time.monotonic() + 60.0
-    while len(told) != 1:
-        assert time.monotonic() < deadline, told
-        told = set()
+    while len(told) != 1 or known != {len(broker.addresses)}:
+        assert time.monotonic() < deadline, (told, known)
+        told, known = set(), set()
         for address in broker.addresses:
             with wireproto.connect(f"kafka://{address}") as client:
                 reply = client.request(DescribeQuorumRequest(topics=(log,)), any=True)
+                known.add(len(client.request(DescribeClusterRequest(), any=True).brokers))
             told.add(reply.topics[0].partitions[0].leader_id - 1)
     (controller,) = told
     return next(at for at in range(3) if at != controller)
@@ -102,7 +115,7 @@ def test_a_node_that_is_stopped_holds_up_no_healthy_partition(broker: Broker, cl
         for number in range(3):
             producer.send(b"before", partition=number).position(30.0)
         broker.servers[node].pause()
-        resumed = threading.Timer(25.0, broker.servers[node].resume)
+        resumed = threading.Timer(ASLEEP, broker.servers[node].resume)
         resumed.start()
         try:
             stuck = producer.send(b"stuck", partition=node)
@@ -112,7 +125,7 @@ def test_a_node_that_is_stopped_holds_up_no_healthy_partition(broker: Broker, cl
             assert time.monotonic() - began < HEALTHY
             with wireproto.connect(broker.url) as fresh:
                 fresh.admin().describe_topic(topic, timeout=30.0)
-                assert longest(fresh, topic, partitions, 3.0) < HEALTHY + 1.0
+                assert longest(fresh, topic, partitions, 3.0) < HEALTHY
         finally:
             broker.servers[node].resume()
             resumed.cancel()
@@ -132,14 +145,14 @@ def test_what_is_on_its_way_to_a_node_that_is_stopped_goes_to_the_next_leader(br
                 producer.send(b"before", partition=number).position(30.0)
             receipts = [producer.send(b"on its way", partition=number) for number in led]
             broker.servers[node].pause()
-            resumed = threading.Timer(40.0, broker.servers[node].resume)
+            resumed = threading.Timer(ASLEEP, broker.servers[node].resume)
             resumed.start()
             try:
                 began = time.monotonic()
                 receipts += [producer.send(b"behind", partition=number) for number in range(6)]
                 for receipt in receipts:
-                    receipt.position(SESSION + 5.0)
-                assert time.monotonic() - began < SESSION + 5.0
+                    receipt.position(GIVEN_UP)
+                assert time.monotonic() - began < GIVEN_UP
             finally:
                 broker.servers[node].resume()
                 resumed.cancel()

@@ -97,9 +97,9 @@ def test_a_member_that_stops_polling_leaves_and_comes_back(client: Any, topic: s
     with client.consumer(
         topic,
         group,
-        max_poll_interval=3.0,  # above what a loaded machine takes from one poll to the next
+        max_poll_interval=8.0,  # above what a loaded machine takes from one poll to the next
         heartbeat_interval=0.2,
-        session_timeout=10.0,
+        session_timeout=20.0,
         on_assigned=lambda parts: events.append(f"+{len(parts)}"),
         on_revoked=lambda parts: events.append(f"-{len(parts)}"),
     ) as consumer:

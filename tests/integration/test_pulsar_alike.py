@@ -66,7 +66,7 @@ class PulsarCalls(Calls):
         times = [self._time + number if stamped else None for number in range(count)]
 
         def send(client: Any) -> Any:
-            with client.producer(topic, timeout=3.0, keyless="round-robin") as out:
+            with client.producer(topic, timeout=SECONDS, keyless="round-robin") as out:
                 places = [
                     out.send(b"%d" % number, key=key, headers=headers, timestamp=at, partition=0).position(SECONDS)
                     for number, at in enumerate(times)
@@ -79,7 +79,7 @@ class PulsarCalls(Calls):
         topic, start = self._topic(), self.one_of(EARLIEST, EARLIEST, LATEST)
 
         def read(client: Any) -> Any:
-            with client.reader(topic, start=start, stop=LATEST, timeout=3.0, create_topic=False) as reader:
+            with client.reader(topic, start=start, stop=LATEST, timeout=SECONDS, create_topic=False) as reader:
                 found = [record for batch in reader for record in batch]
             return [told(record)[:2] + told(record)[3:] for record in sorted(found, key=lambda one: one.position)]
 
@@ -89,7 +89,7 @@ class PulsarCalls(Calls):
         topic, at = self._topic(), self.one_of(EARLIEST, LATEST)
 
         def places(client: Any) -> Any:
-            found: dict[Any, MessageId] = client.admin().positions(topic, at, timeout=3.0)
+            found: dict[Any, MessageId] = client.admin().positions(topic, at, timeout=SECONDS)
             return {key: (place.entry, place.index, place.after) for key, place in found.items()}
 
         return True, places, f"{topic!r}, {at!r}"
@@ -99,7 +99,7 @@ class PulsarCalls(Calls):
         start, kept = self.one_of(EARLIEST, LATEST), self.chance.random()
 
         def consume(client: Any) -> Any:
-            with client.consumer(topic, group, start=start, mode=mode, timeout=3.0, create_topic=False) as consumer:
+            with client.consumer(topic, group, start=start, mode=mode, timeout=SECONDS, create_topic=False) as consumer:
                 behind = sum(consumer.lag(timeout=SECONDS).values())
                 found: list[Any] = []
                 while len(found) < behind and (batch := consumer.poll(SECONDS)) is not None:
@@ -120,7 +120,7 @@ class PulsarCalls(Calls):
         ends = [self.one_of("ack", "ack", "release", "nothing") for _ in range(most)]
 
         def work(client: Any) -> Any:
-            with client.queue(topic, group, timeout=3.0, create_topic=False) as queue:
+            with client.queue(topic, group, timeout=SECONDS, create_topic=False) as queue:
                 backlog = client.admin().describe_group(group, topic=topic).details["backlog"]
                 taken = [queue.receive(SECONDS) for _ in ends[:backlog]]
                 for delivery, end in zip(taken, ends, strict=False):  # after the last: what is given back would come among the others

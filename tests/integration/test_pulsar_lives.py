@@ -9,7 +9,7 @@ import pytest
 
 import patience
 from brokers.pulsar import Pulsar
-from integration.pulsar_tools import drain, new_topic, ours
+from integration.pulsar_tools import drain, new_topic, ours, unload_kept
 from wireproto import LATEST, Untold
 from wireproto.errors import Revoked, RoleUnsupported
 from wireproto.pulsar.codes import NotAllowedError, ProducerBlockedQuotaExceededException
@@ -165,7 +165,7 @@ def test_a_subscription_that_is_reset_from_outside_is_read_again(broker: Pulsar)
         with client.consumer(topic, "group") as consumer:
             assert values(consumer, 100) == sent
             consumer.commit()
-            broker.call("PUT", f"{REST}{topic}/unload")
+            unload_kept(broker, topic, "group")
             assert consumer.poll(3.0) is None, "an unload is no reset"
             earliest = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
             broker.call("POST", f"{REST}{topic}/subscription/group/resetcursor", earliest)

@@ -53,7 +53,7 @@ def test_a_topic_unloaded_in_mid_produce_loses_nothing_and_keeps_the_order(broke
                 stop.wait(0.005)
             stop.set()
             worker.join()
-            producer.flush(60.0)
+            producer.flush(180.0)  # tens of thousands, one by one where they are not batched
         read = [record.value for batch in client.reader(topic, start=EARLIEST, stop=LATEST) for record in batch]
     # what was acknowledged and sent again may stand there twice (no deduplication here): its first copies are in order and complete
     assert list(dict.fromkeys(read)) == sent
@@ -198,12 +198,12 @@ def test_start_and_stop_by_time(broker: Pulsar) -> None:
     with ours(broker) as client:
         with client.producer(topic, batching=False) as producer:
             for number in range(5):
-                producer.send(b"early%d" % number, timestamp=1).position(10)
+                producer.send(b"early%d" % number, timestamp=1).position(30.0)
             time.sleep(0.05)
             between = int(time.time() * 1000)
             time.sleep(0.05)
             for number in range(5):
-                producer.send(b"late%d" % number, timestamp=1).position(10)
+                producer.send(b"late%d" % number, timestamp=1).position(30.0)
         late = [record.value for batch in client.reader(topic, start=AtTime(between), stop=LATEST) for record in batch]
         early = [record.value for batch in client.reader(topic, stop=AtTime(between)) for record in batch]
         nothing = [record.value for batch in client.reader(topic, start=AtTime(between + 10**6), stop=LATEST) for record in batch]
@@ -223,7 +223,7 @@ def test_a_new_subscription_begins_at_a_position(broker: Pulsar) -> None:
     topic = new_topic(broker)
     with ours(broker) as client:
         with client.producer(topic, batching=False) as producer:
-            places = [producer.send(b"%d" % number).position(10) for number in range(10)]
+            places = [producer.send(b"%d" % number).position(30.0) for number in range(10)]
         for name, where, first in (("at", places[4], 4), ("mapping", {(topic, -1): places[7]}, 7)):
             with client.consumer(topic, name, start=where, mode="exclusive") as consumer:
                 assert values(consumer, 10 - first) == [b"%d" % number for number in range(first, 10)]

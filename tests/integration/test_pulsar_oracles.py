@@ -12,7 +12,7 @@ import pytest
 import patience
 import wireproto
 from brokers.pulsar import Pulsar
-from integration.pulsar_tools import PREFIX, drain, new_topic, ours, pulsar, theirs
+from integration.pulsar_tools import PREFIX, drain, new_topic, ours, pulsar, theirs, unload_kept
 from pulsar_server import metadata_of, stored
 from wireproto import EARLIEST
 from wireproto._codec import crc32c
@@ -126,8 +126,10 @@ def test_what_was_acknowledged_over_an_unload_is_not_handed_out_again_and_what_i
                 delivery.ack(20.0)
             done = {delivery.value for delivery in held}
             poison, others, handed = b"35", set[bytes](), 0
-            until = time.monotonic() + 4.0
-            while time.monotonic() < until:
+            expected = {b"%d" % number for number in range(30, 40)} - {poison}
+            begun = time.monotonic()
+            while time.monotonic() < begun + 4.0 or handed < 2 or others != expected:  # a broker may take long to load the topic again
+                assert time.monotonic() < begun + patience.LONG, (handed, others)
                 delivery = queue.receive(0.2)
                 if delivery is None:
                     continue
@@ -138,8 +140,8 @@ def test_what_was_acknowledged_over_an_unload_is_not_handed_out_again_and_what_i
                 else:
                     others.add(delivery.value)
                     delivery.ack(20.0)
-            assert others == {b"%d" % number for number in range(30, 40)} - {poison}
-            assert 2 <= handed <= 1 + 4.0 / 0.5
+            assert others == expected
+            assert handed <= 1 + (time.monotonic() - begun) / 0.5
 
 
 @pytest.mark.broker("pulsar-4.2.4-entry-metadata")
@@ -161,7 +163,7 @@ def test_a_namespace_that_migrates_is_written_and_read_in_the_other_cluster(brok
         there = {"serviceUrl": green.admin, "brokerServiceUrl": green.service}
         broker.call("POST", "/admin/v2/clusters/standalone/migrate?migrated=false", there)
         broker.call("POST", f"/admin/v2/namespaces/{namespace}/migration?migrated=true", True)
-        broker.call("PUT", f"/admin/v2/persistent/{namespace}/t/unload")
+        unload_kept(broker, topic, "group")
         assert producer.send(b"green").position(60.0) is not None
         assert values(consumer, 1, seconds=60.0) == [b"green"]
     with ours(green) as client, client.reader(topic, stop=wireproto.LATEST) as reader:
@@ -194,7 +196,7 @@ def test_unloads_are_no_resets_of_what_was_handed_out_and_not_committed(broker: 
         with client.consumer(topic, "group") as earlier:
             assert values(earlier, 1) == [b"earlier"]
             earlier.commit()
-        broker.call("PUT", f"{REST}{topic}/unload")
+        unload_kept(broker, topic, "group")
         with client.consumer(topic, "group") as consumer:
             for number in range(3):
                 broker.call("PUT", f"{REST}{topic}/unload")

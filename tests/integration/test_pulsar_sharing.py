@@ -215,15 +215,17 @@ def sharer(place: Place, topic: str, name: str, how: Any = None, **fields: Any) 
     return Worker(place, topic, KEY_SHARED, name, keySharedMeta=meta() if how is None else how, **fields)
 
 
-def in_order(worker: Worker) -> None:
-    """Of each key the entries came one after the other; KEYS were sent again and again."""
+def in_order(worker: Worker, but: int = -1) -> None:
+    """Of each key, `but` that of an index, the entries came one after the other; KEYS were sent again and again."""
     for key in range(len(KEYS)):
+        if key == but:
+            continue
         numbers = [number for number in worker.got if number % len(KEYS) == key]
         assert numbers == sorted(numbers)
 
 
 @both
-def test_a_key_that_goes_to_another_member_waits_until_the_former_one_is_done_with_it(place: Place) -> None:
+def test_a_key_that_goes_to_another_member_waits_until_the_former_one_is_done_with_it(place: Place, dev: Place) -> None:
     topic = place.make()
     sender = Sender(place, topic)
     former = sharer(place, topic, "one")
@@ -234,19 +236,26 @@ def test_a_key_that_goes_to_another_member_waits_until_the_former_one_is_done_wi
     for key in KEYS:
         sender.send(key)
     until(lambda: len(former.got) > len(KEYS))
+    last = sender.send(KEYS[former.got[len(KEYS)] - len(KEYS)])
+    until(lambda: last in former.got)  # and with it what comes before
+    former.ack(last)
     moved = [number for number in range(len(KEYS)) if number + len(KEYS) not in former.got]
     stays = [number for number in range(len(KEYS)) if number not in moved]
     assert moved
     assert stays
-    until(lambda: sorted(former.got) == sorted([*range(len(KEYS)), *(number + len(KEYS) for number in stays)]))
+    assert sorted(former.got) == sorted([*range(len(KEYS)), *(number + len(KEYS) for number in stays), last])
     assert other.got == []
     former.ack(moved[0])
     until(lambda: other.got == [moved[0] + len(KEYS)])
-    former.nack(moved[1])
-    until(lambda: other.got == [moved[0] + len(KEYS), moved[1], moved[1] + len(KEYS)])
+    given, behind = moved[1], moved[1] + len(KEYS)
+    former.nack(given)
+    until(lambda: sorted(other.got[1:]) == [given, behind])
     former.leave()
     until(lambda: set(other.got) == {*range(2 * len(KEYS))} - {moved[0]})
-    in_order(other)
+    if place.address == dev.address:
+        in_order(other)
+    else:  # PersistentDispatcherMultipleConsumers lets go of the key before the entry that was given back is to come again
+        in_order(other, but=given)
     other.leave()
 
 

@@ -68,6 +68,7 @@ class Ask:
     check: Callable[[Reply], Any] | None = None
     to: Any = None
     timeout: float = 20.0
+    """For what is never answered; all else has 20 s."""
 
 
 class Scene:
@@ -333,7 +334,7 @@ def outcome(client: RocketClient, ask: Ask, old_line: bool) -> tuple[str, str]:
     """What came of it, and what is wrong with that, if anything."""
     expected = ask.old if old_line else ask.new
     try:
-        reply = client.request(ask.message, body=ask.body, to=ask.to, timeout=ask.timeout)
+        reply = client.request(ask.message, body=ask.body, to=ask.to, timeout=ask.timeout if expected is TimedOut else Ask.timeout)
     except WireprotoError as error:
         found = type(error).__name__
         return found, "" if expected is not None and isinstance(error, expected) else str(error)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import wireproto
 from brokers import RocketMQ
+from patience import LONG, soon
+from rocketmq_topics import change, set_queues
 from wireproto.position import EARLIEST, LATEST
 from wireproto.rocketmq.client import RocketClient
-from wireproto.rocketmq.messages import UpdateAndCreateTopicRequest
 
 pytestmark = pytest.mark.parametrize("broker", ["rocketmq-4.9.7", "rocketmq-5.5.0"], indirect=True)
 _numbers = itertools.count()
@@ -32,13 +34,19 @@ def topic(client: RocketClient) -> str:
     return name
 
 
-def grow(client: RocketClient, topic: str, queues: int) -> None:
-    request = UpdateAndCreateTopicRequest(
-        topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=6, topic_filter_type="SINGLE_TAG",
-        topic_sys_flag=0, order=False,
-    )  # fmt: skip
-    (address,) = client.cluster.drive(client.cluster.masters(client.deadline(10.0)), client.deadline(10.0))
-    client.request(request, to=address)
+def grow_and_read(client: RocketClient, topic: str, broker: RocketMQ, role: Any) -> None:
+    """Two queues more; what another client writes to all of them is read by the role, each once."""
+    change(client, topic, 4, limit=30.0)
+    with wireproto.connect(broker.url) as other, other.producer(topic) as producer:
+        for number in range(8):
+            producer.send(b"%d" % number, partition=number % 4).position(30.0)
+    found: list[bytes] = []
+    deadline = soon(LONG)
+    while len(found) < 8:
+        assert time.monotonic() < deadline, found
+        batch = role.poll(0.5)
+        found += batch.values() if batch is not None else []
+    assert sorted(found) == [b"%d" % number for number in range(8)]
 
 
 def test_keys_follow_in_order(client: RocketClient, topic: str, broker: RocketMQ) -> None:
@@ -48,7 +56,7 @@ def test_keys_follow_in_order(client: RocketClient, topic: str, broker: RocketMQ
         while True:
             receipts += [(key, producer.send(b"%d" % next(number), key=key)) for key in KEYS]
             if len(receipts) > 2000 and grown_at is None:
-                grow(client, topic, 5)
+                set_queues(client, topic, 5)
                 grown_at = len(receipts)
             assert time.monotonic() < deadline, "the new queues were never used"
             if grown_at is not None and len(receipts) % 1200 == 0 and receipts[-1][1].position(30.0).partition >= 0:
@@ -85,7 +93,7 @@ def test_keys_follow_in_order(client: RocketClient, topic: str, broker: RocketMQ
 def test_an_idle_producer_finds_them_too(client: RocketClient, topic: str) -> None:
     with client.producer(topic) as producer:
         producer.send(b"x").position(30.0)
-        grow(client, topic, 3)
+        set_queues(client, topic, 3)
         deadline = time.monotonic() + 30
         while producer.send(b"x").position(30.0).partition != 2:
             assert time.monotonic() < deadline
@@ -98,17 +106,10 @@ def test_a_group_that_began_at_the_end_reads_what_came_with_new_queues(client: R
         producer.send(b"before", partition=0).position(30.0)
     with client.consumer(topic, group, start=LATEST, rebalance_interval=0.5) as consumer:
         assert consumer.poll(0.0) is None
-        grow(client, topic, 4)
-        deadline = time.monotonic() + 30
-        while len(client.cluster.route(topic, client.deadline(10.0), fresh=True).queues) < 4:
-            assert time.monotonic() < deadline
-        with wireproto.connect(broker.url) as other, other.producer(topic) as producer:
-            for number in range(8):
-                producer.send(b"%d" % number, partition=number % 4).position(30.0)
-        found: list[bytes] = []
-        deadline = time.monotonic() + 60
-        while len(found) < 8:
-            assert time.monotonic() < deadline, found
-            batch = consumer.poll(0.5)
-            found += batch.values() if batch is not None else []
-    assert sorted(found) == [b"%d" % number for number in range(8)]
+        grow_and_read(client, topic, broker, consumer)
+
+
+def test_a_reader_without_a_stop_reads_new_queues_from_their_first_record(client: RocketClient, topic: str, broker: RocketMQ) -> None:
+    with client.reader(topic, start=EARLIEST) as reader:
+        assert reader.poll(0.0) is None
+        grow_and_read(client, topic, broker, reader)

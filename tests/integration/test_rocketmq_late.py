@@ -10,6 +10,8 @@ import pytest
 
 import wireproto
 from brokers import RocketMQ
+from brokers.rocketmq import USERS
+from patience import soon, until
 from wireproto.net.task import Steps
 from wireproto.position import LogOffset
 from wireproto.rocketmq.codes import PullOffsetMoved, TopicNotExist
@@ -94,3 +96,27 @@ def test_who_came_and_went_at_once_is_not_listed(broker: RocketMQ) -> None:
             consumer._sharing.member.members_changed()
             consumer.close()
         assert not [turn for turn in range(60) if admin.describe_group(f"g-{topic}-{turn}").members]
+
+
+@pytest.mark.parametrize("broker", ["rocketmq-4.9.7-secure", "rocketmq-5.5.0-secure"], indirect=True)
+def test_who_left_behind_a_stop_of_its_broker_is_not_listed(broker: RocketMQ) -> None:
+    """A broker that goes on reads heartbeats together with the ends of their connections, and takes in the ends first."""
+    topic = f"late-{next(_numbers)}"
+    groups = [f"g-{topic}-{number}" for number in range(20)]
+    who: Any = {"access_key": "RocketMQ", "secret_key": USERS["RocketMQ"]}
+    quick: Any = {"request_timeout": 0.5, "heartbeat_interval": 0.3, "rebalance_interval": 0.5, "pull_suspend": 1.0}
+    with wireproto.connect(broker.url, **who) as client, client.admin() as admin:
+        admin.create_topic(topic)
+        with wireproto.connect(broker.url, timeout=20.0, **who, **quick) as ours:
+            members = [ours.consumer(topic, group) for group in groups]
+            broker.servers[-1].pause()
+            try:
+                deadline = soon(4.0)
+                while deadline > soon(0.0):
+                    for member in members:
+                        member.poll(0.05)
+            finally:
+                broker.servers[-1].resume()
+            for member in members:
+                member.close(30.0)
+            until(lambda: not any(admin.describe_group(group).members for group in groups), "somebody is listed")

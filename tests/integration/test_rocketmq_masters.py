@@ -12,7 +12,7 @@ import pytest
 
 import wireproto
 from brokers import RocketMQ
-from patience import until
+from patience import LONG, until
 from wireproto._codec import RocketBatchBuilder
 from wireproto.errors import TimedOut, TransportError, ValueUnsupported
 from wireproto.position import EARLIEST, LATEST, QueueOffset
@@ -113,7 +113,7 @@ def test_a_bounded_read_waits_for_the_broker_that_left(broker: RocketMQ, client:
 
 def test_a_silent_broker_holds_neither_its_own_records_nor_those_of_others_for_ever(client: RocketClient, topic: str, second: Any) -> None:
     """Its sockets stay open: nothing is refused, nothing is lost, nothing is answered."""
-    with client.producer(topic, request_timeout=1.0, delivery_timeout=4.0) as producer:
+    with client.producer(topic, request_timeout=1.0, delivery_timeout=10.0) as producer:  # longer than the other one stands still
         for n in range(4):
             producer.send(b"%d" % n, partition=n).position(30.0)
         second.pause()
@@ -121,8 +121,8 @@ def test_a_silent_broker_holds_neither_its_own_records_nor_those_of_others_for_e
         receipt = producer.send(b"in vain", partition=3)
         assert producer.send(b"beside", partition=0).position(30.0).partition == 0
         with pytest.raises((TimedOut, TransportError)):
-            receipt.position(30.0)
-        assert 3.5 <= time.monotonic() - begun < 20.0
+            receipt.position(LONG)
+        assert 9.5 <= time.monotonic() - begun < 30.0
         producer.flush(30.0)
         second.resume()
         until(lambda: producer.send(b"again", partition=3).position(30.0).partition == 3)
@@ -176,11 +176,15 @@ def test_a_broker_that_the_name_server_has_forgotten_is_read_on(broker: RocketMQ
         for n, value in enumerate(values):
             producer.send(value, partition=n % 4).position(30.0)
         assert sorted(taken(consumer, 8)) == values
-        for address in both:
-            client.request(gone, to=address)
-        until(lambda: listed() == {"broker-b"})
-        more = []
-        while listed() == {"broker-b"}:  # the broker tells the name server of itself each ten seconds
+
+        def forgotten() -> bool:
+            for address in both:  # again where the broker has just told one of them of itself
+                client.request(gone, to=address)
+            return listed() == {"broker-b"}
+
+        until(forgotten)
+        more: list[bytes] = []
+        while not more or listed() == {"broker-b"}:  # the broker tells the name server of itself each ten seconds
             producer.send(b"more", partition=0).position(30.0)
             more += taken(consumer, 1)
             assert (topic, 0) in consumer.assignment

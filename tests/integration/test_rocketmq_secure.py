@@ -10,6 +10,7 @@ import pytest
 
 import wireproto
 from brokers import RocketMQ, java
+from patience import until
 from wireproto.errors import AuthError, TlsError
 from wireproto.position import LATEST
 from wireproto.rocketmq import messages
@@ -56,6 +57,20 @@ def test_right_credentials(broker: RocketMQ, header: str) -> None:
         assert not isinstance(caught.value, AuthError), "the flag is left out of the text signed for 4.9 brokers, and is in it for 5.x"
     found = java.run(f"rocketmq-{broker.version}", "RocketJudge", "pull", broker.name_server, topic, "RocketMQ", SECRET)
     assert len(found) == 2
+
+
+def test_halves_are_ended_and_asked_about(broker: RocketMQ, header: str) -> None:
+    topic = f"Halves-{os.getpid()}-{next(_numbers)}"
+    with wireproto.connect(broker.url, header=header, access_key="RocketMQ", secret_key=SECRET) as client:
+        client.admin().create_topic(topic)
+        with client.transactional(f"g-{topic}", lambda message: "commit" if message.key == b"left" else None) as work:
+            work.send(b"v", topic=topic, key=b"left")
+            with work.send(b"v", topic=topic, key=b"ended"):
+                pass
+            work.send(b"v", topic=topic, key=b"away").abort()
+            until(lambda: client.admin().positions(topic)[topic, 0].offset == 2, limit=90.0)
+    found = java.run(f"rocketmq-{broker.version}", "RocketJudge", "pull", broker.name_server, topic, "RocketMQ", SECRET)
+    assert [message["keys"] for message in found] == ["ended", "left"]
 
 
 def test_wrong_and_missing_credentials_are_told_and_not_shown(broker: RocketMQ, header: str) -> None:

@@ -12,10 +12,10 @@ import pytest
 import wireproto
 from brokers import RocketMQ
 from patience import until
-from wireproto.position import EARLIEST, LATEST
+from rocketmq_topics import change
+from wireproto.position import EARLIEST, LATEST, AtTime
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.errors import NoQueue
-from wireproto.rocketmq.messages import UpdateAndCreateTopicRequest
 
 OLD, NEW = "rocketmq-4.9.7", "rocketmq-5.5.0"
 _numbers = itertools.count()
@@ -35,18 +35,6 @@ def topic(client: RocketClient) -> str:
     name = f"shrinking-{next(_numbers)}"
     client.admin().create_topic(name, partitions=QUEUES)
     return name
-
-
-def change(client: RocketClient, topic: str, queues: int, perm: int) -> None:
-    """Set them, and wait until the name server tells so."""
-    request = UpdateAndCreateTopicRequest(
-        topic=topic, default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues, perm=perm, topic_filter_type="SINGLE_TAG",
-        topic_sys_flag=0, order=False,
-    )  # fmt: skip
-    (address,) = client.cluster.drive(client.cluster.masters(client.deadline(10.0)), client.deadline(10.0))
-    client.request(request, to=address)
-    readable = queues if perm & 4 else 0
-    until(lambda: len(client.cluster.route(topic, client.deadline(10.0), fresh=True).readable()) == readable)
 
 
 def write(broker: RocketMQ, topic: str, values: range, partitions: range = range(QUEUES)) -> None:
@@ -154,12 +142,67 @@ def _ended(read: Callable[[], None]) -> bool:
     return True
 
 
+@pytest.mark.parametrize("perm", [6, 4])
 @pytest.mark.parametrize("broker", [OLD, NEW], indirect=True)
-def test_records_that_may_go_anywhere_go_to_the_queues_that_are_left(client: RocketClient, topic: str, broker: RocketMQ) -> None:
+def test_records_that_may_go_anywhere_go_to_the_queues_that_are_left(client: RocketClient, topic: str, broker: RocketMQ, perm: int) -> None:
+    """Also where the topic is read-only: brokers take them all the same."""
     with wireproto.connect(broker.url) as other, other.producer(topic) as producer:
         assert {producer.send(b"x").position(30.0).partition for _ in range(QUEUES)} == set(range(QUEUES))
-        change(client, topic, 1, 6)
+        change(client, topic, 1, perm)
         assert {producer.send(b"x").position(30.0).partition for _ in range(40)} == {0}, "at once, though its route is half a minute old"
         with pytest.raises(NoQueue):
             producer.send(b"x", partition=3).position(30.0)
         producer.flush(30.0)
+    with wireproto.connect(broker.url) as newcomer, newcomer.producer(topic) as producer:
+        assert {producer.send(b"x").position(30.0).partition for _ in range(8)} == {0}
+
+
+@pytest.mark.parametrize(
+    ("broker", "lost"), [(OLD, "fewer"), (OLD, "write-only"), (NEW, "fewer"), (NEW, "write-only")], indirect=["broker"]
+)
+def test_readers_that_are_opened_meanwhile_lose_nothing(client: RocketClient, topic: str, broker: RocketMQ, lost: str) -> None:
+    write(broker, topic, range(40))
+    client.cluster.route(topic, client.deadline(10.0))
+    change(client, topic, *LOST[lost])
+    found: list[bytes] = []
+    ahead: list[bytes] = []
+
+    def read() -> None:
+        for batch in bounded:
+            found.extend(batch.values())
+
+    def follow(reader: Any, into: list[bytes], count: int) -> bool:
+        batch = reader.poll(0.3)
+        into.extend(batch.values() if batch is not None else [])
+        return len(into) >= count
+
+    with client.reader(topic, stop=LATEST) as bounded, client.reader(topic) as follower, client.reader(topic, start=LATEST) as latest:
+        with pytest.raises(NoQueue):
+            read()
+        assert not follower.done
+        every: list[bytes] = []
+        follow(follower, every, 0)  # what may be read already counts, too
+        change(client, topic, QUEUES, 6)
+        write(broker, topic, range(40, 60))
+        until(lambda: follow(follower, every, 60))
+        until(lambda: follow(latest, ahead, 20))
+        until(lambda: _ended(read))
+    assert sorted(map(int, found)) == list(range(40)), "each once, and up to where they ended when it was opened"
+    assert sorted(map(int, every)) == list(range(60))
+    assert sorted(map(int, ahead)) == list(range(40, 60))
+
+
+@pytest.mark.parametrize(("broker", "lost"), [(OLD, "fewer"), (NEW, "write-only")], indirect=["broker"])
+def test_a_seek_moves_them_too(client: RocketClient, topic: str, broker: RocketMQ, lost: str) -> None:
+    write(broker, topic, range(40))
+    opened, more = from_reader(client, topic)
+    found: list[bytes] = []
+    with opened:
+        until(lambda: found.extend(more()) or len(found) >= 40)
+        change(client, topic, *LOST[lost])
+        opened.seek(EARLIEST)
+        with pytest.raises(NoQueue):
+            opened.seek(AtTime(0))
+        change(client, topic, QUEUES, 6)
+        until(lambda: found.extend(more()) or len(found) >= 80)
+    assert sorted(map(int, found)) == sorted([*range(40)] * 2)

@@ -5,6 +5,7 @@ What it is: a hook for conftest.py. May assume: pytest. Must not: run anything a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from _pytest.runner import runtestprotocol
 
 HERE = Path(__file__).parent
 SAID = ("Timed out while waiting for the Python worker to connect back", "Python worker failed to connect back")  # PythonWorkerFactory
-TIMES = 3
+TIMES = 4
+PAUSE = 20.0  # seconds, and twice as many each time: whatever else has the processors is to be through
 
 
 def late(reports: Sequence[pytest.TestReport]) -> bool:
@@ -38,6 +40,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         if not left or not late(reports):
             break
         tell(item.config, f"{item.nodeid}: Spark's Python process did not call back within its ten seconds: once more")
+        time.sleep(PAUSE * 2 ** (TIMES - 1 - left))
         item._initrequest()  # fixtures anew
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)

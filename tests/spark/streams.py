@@ -79,10 +79,13 @@ def put(kafka: Kafka, topic: str, rows: list[Any], **options: Any) -> None:
 def transaction(kafka: Kafka, name: str, *, commit: bool) -> Iterator[Any]:
     """A producer within a transaction of its own. When it is over its end is in the partitions.
 
+    Queries run within it, for which the minute that librdkafka gives a transaction is short on a loaded machine.
+
     A coordinator answers a commit when it has noted it; the markers, which readers of committed records wait for, follow. It lets
     nobody else in under the name before they are there.
     """
-    producer = confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": name})
+    settings = {"bootstrap.servers": kafka.bootstrap, "transactional.id": name}
+    producer = confluent_kafka.Producer({**settings, "transaction.timeout.ms": 600_000})
     producer.init_transactions(SECONDS)
     producer.begin_transaction()
     yield producer
@@ -91,7 +94,7 @@ def transaction(kafka: Kafka, name: str, *, commit: bool) -> Iterator[Any]:
         producer.commit_transaction(SECONDS)
     else:
         producer.abort_transaction(SECONDS)
-    confluent_kafka.Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": name}).init_transactions(SECONDS)
+    confluent_kafka.Producer(settings).init_transactions(SECONDS)
 
 
 def admin(kafka: Kafka) -> Any:

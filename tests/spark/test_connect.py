@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 pytestmark = QUIET
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def broker() -> Iterator[DevBroker]:
+    """Each test's own: one that Spark failed is run once more (`late.py`), and makes its topics then."""
     with DevBroker() as started:
         yield started
 

@@ -15,17 +15,23 @@ from typing import Any
 
 import pytest
 
+from patience import LONG, until
+
 CLONE = Path(__file__).parents[2]
 MARK = "WIREPROTO_DEMO_MARK"
+
+
+def marked(mark: str) -> dict[str, str]:
+    """The environment of a program of the demo's: all that it starts carries the mark."""
+    return {**os.environ, "PYTHONPATH": f"{CLONE / 'src'}:{CLONE / 'examples'}", "PYTHONUNBUFFERED": "1", MARK: mark}
 
 
 @contextmanager
 def started(out: Path, mark: str) -> Iterator[subprocess.Popen[str]]:
     """The demo on the dev broker with some of the flights, ended with the block; `mark` is in the environment of all that it starts."""
     command = [sys.executable, "-m", "flights", "--limit", "4000", "--out", str(out), "--cache", str(CLONE / ".cache")]
-    environment = {**os.environ, "PYTHONPATH": f"{CLONE / 'src'}:{CLONE / 'examples'}", "PYTHONUNBUFFERED": "1", MARK: mark}
     pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with subprocess.Popen(command, env=environment, text=True, **pipes) as process:
+    with subprocess.Popen(command, env=marked(mark), text=True, **pipes) as process:
         try:
             yield process
         finally:
@@ -82,4 +88,19 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path: Path, point: str) -> None:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
     assert process.returncode != 0
+    wait_until_alone(mark)
+
+
+def test_its_first_program_does_not_outlive_the_demo(tmp_path: Path) -> None:
+    """Ctrl-C may come before the demo knows that it has started one: that ends with its standard input, and its JVM with it."""
+    mark = uuid.uuid4().hex
+    command = [sys.executable, "-m", "flights.stream", "127.0.0.1:1", "pulsar://127.0.0.1:1", str(tmp_path)]
+    with subprocess.Popen(command, env=marked(mark), stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+        assert process.stdin is not None
+        try:
+            until(lambda: any("java" in line.partition(" ")[0] for line in left_behind(mark)), "no JVM was started")
+            process.stdin.close()
+            assert process.wait(LONG) == -signal.SIGKILL
+        finally:
+            process.kill()
     wait_until_alone(mark)

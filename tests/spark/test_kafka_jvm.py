@@ -123,7 +123,7 @@ def test_ranges_are_cut_into_as_many_tasks(jvm: SparkSession, kafka: Kafka, topi
     ],
 )
 def test_a_mistake_is_refused_by_both(jvm: SparkSession, kafka: Kafka, topic: str, options: dict[str, str], said: str, theirs: str) -> None:
-    fast = {"fetchOffset.numRetries": "1", "kafka.default.api.timeout.ms": "5000", "kafka.request.timeout.ms": "4000"}
+    fast = {"fetchOffset.numRetries": "1", "kafka.default.api.timeout.ms": "15000", "kafka.request.timeout.ms": "12000"}
     with pytest.raises(Exception, match=theirs):
         frame(jvm, kafka, JVM, **fast, **options).count()
     with pytest.raises(Exception, match=said):

@@ -94,10 +94,10 @@ def test_a_gap_that_a_task_meets_is_told_where_it_does_not_fail_the_query(broker
 def test_a_stream_outlives_an_outage_by_as_many_tries_as_it_has(
     fresh_dev_broker: DevBroker, monkeypatch: pytest.MonkeyPatch, tries: int
 ) -> None:
-    """Each try has its own time: that of the first is over before the broker is back."""
+    """Each try has its own time, in which a late machine reads on: that of the first is over before the broker is back."""
     broker = fresh_dev_broker
     topic = filled(broker, "told-outage", 3)
-    known = {"kafka.default.api.timeout.ms": "300", "fetchOffset.retryIntervalMs": "0", "fetchOffset.numRetries": str(tries)}
+    known = {"kafka.default.api.timeout.ms": "3000", "fetchOffset.retryIntervalMs": "0", "fetchOffset.numRetries": str(tries)}
     with Driven(source(broker, subscribe=topic, **known)) as query:
         assert query.step() == [0, 1, 2]
         real, failures = query.stream.log.partitions, []
@@ -385,15 +385,18 @@ class Waiting(Lag):
         self.told.set()
 
 
-def test_a_querys_last_micro_batch_is_committed_though_no_other_follows(broker: DevBroker, spark: SparkSession, tmp_path: Path) -> None:
-    topic = filled(broker, "told-last", 4)
+def test_a_querys_last_micro_batch_is_committed_though_no_other_follows(
+    broker: DevBroker, spark: SparkSession, fresh: Callable[[str], str], tmp_path: Path
+) -> None:
+    topic = filled(broker, fresh("told-last"), 4)  # another one where it is run once more (`late.py`)
+    group = f"{topic}-group"
     options = {"kafka.bootstrap.servers": broker.address("kafka"), "subscribe": topic, "startingOffsets": "earliest"}
     with wireproto.connect(broker.url("kafka")) as client:
-        listener = Waiting(client, "told-last-group")
+        listener = Waiting(client, group)
         spark.streams.addListener(listener)
         try:
             run(spark.readStream.format("kafka-wire").options(**options).load(), tmp_path)
             assert listener.told.wait(60.0)
         finally:
             spark.streams.removeListener(listener)
-        assert client.admin().group_positions("told-last-group", topic) == {(topic, 0): wireproto.LogOffset(topic, 0, 4)}
+        assert client.admin().group_positions(group, topic) == {(topic, 0): wireproto.LogOffset(topic, 0, 4)}

@@ -422,13 +422,14 @@ def test_half_a_micro_batch_run_again_is_completed(spark: SparkSession, broker: 
 
 
 def test_deduplication_switched_off_between_two_queries_of_a_session_is_noticed(
-    spark: SparkSession, broker: Pulsar, theirs: Any, topic: Make, tmp_path: Path
+    spark: SparkSession, broker: Pulsar, theirs: Any, topic: Make, fresh: Callable[[str], str], tmp_path: Path
 ) -> None:
     """The worker that checks has found it on before; the micro-batch that runs again would be stored twice."""
-    namespace = "/admin/v2/namespaces/public/switched"
+    switched = fresh("switched")  # another one where it is run once more (`late.py`)
+    namespace = f"/admin/v2/namespaces/public/{switched}"
     broker.call("PUT", namespace)
     broker.call("POST", f"{namespace}/deduplication", True)
-    source, target = topic(1), topic(2, "switched")
+    source, target = topic(1), topic(2, switched)
     put(theirs, source, range(25))
     options = {"service.url": broker.service, "admin.url": broker.admin, "topic": target}
 

@@ -13,6 +13,7 @@ import pytest
 
 import wireproto
 from brokers import RocketMQ, plugin
+from patience import until
 from spark.logs import Driven, counts, ends, forget_last, kept, lags, planned, run, values, watched
 from spark.peers import QUIET
 from wireproto.errors import DataLoss, OptionError
@@ -47,10 +48,19 @@ def topic(broker: RocketMQ, fresh: Callable[[str], str]) -> Make:
 
 
 def put(broker: RocketMQ, topic: str, numbers: range, queues: int = 2) -> None:
-    with wireproto.connect(broker.url) as client, client.producer(topic) as out:
-        for n in numbers:
-            out.send(b"%d" % n, key=b"k%d" % n, headers={"n": b"%d" % n}, partition=n % queues)
-        out.flush()
+    """A queue shows a record a moment after its receipt: it does when this returns."""
+    with wireproto.connect(broker.url) as client:
+        admin: Any = client.admin()
+
+        def shown() -> int:
+            return sum(place.offset for place in admin.positions(topic).values())
+
+        before = shown()
+        with client.producer(topic) as out:
+            for n in numbers:
+                out.send(b"%d" % n, key=b"k%d" % n, headers={"n": b"%d" % n}, partition=n % queues)
+            out.flush()
+        until(lambda: shown() >= before + len(numbers), "what was stored is not shown")
 
 
 def servers(broker: RocketMQ) -> dict[str, str]:

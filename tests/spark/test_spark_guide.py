@@ -14,7 +14,7 @@ import pulsar
 import wireproto
 from brokers import Kafka, Pulsar, RocketMQ, ZooKeeper, plugin
 from spark.peers import QUIET
-from spark.streams import frame, make, put
+from spark.streams import frame, make, put, stream
 from wireproto.errors import BrokerError
 
 if TYPE_CHECKING:
@@ -51,6 +51,18 @@ def test_kafka(spark: SparkSession, kafka: Kafka, tmp_path: Path, capsys: pytest
     run("From the JVM|Platforms without", 3, spark=spark, servers=kafka.bootstrap, checkpoint=str(tmp_path))
     assert capsys.readouterr().out == "10\n"
     assert {bytes(row.value) for row in frame(spark, kafka, subscribe="shouted").collect()} == SHOUTED
+
+
+@pytest.mark.broker("kafka-4.3.1")
+def test_kafka_once(spark: SparkSession, kafka: Kafka, tmp_path: Path) -> None:
+    with wireproto.connect(kafka.url) as ours:
+        gone(ours.admin(), "raw", "clean")
+    make(kafka, "raw", 2)
+    make(kafka, "clean")
+    put(kafka, "raw", [(None, b"order %d" % n) for n in range(20)])
+    rows = stream(spark, kafka, subscribe="raw", startingOffsets="earliest").selectExpr("upper(cast(value AS string)) AS value")
+    run("Exactly once to Kafka", 1, rows=rows, servers=kafka.bootstrap, checkpoint=str(tmp_path))
+    assert sorted(bytes(row.value) for row in frame(spark, kafka, subscribe="clean").collect()) == sorted(SHOUTED)
 
 
 @pytest.mark.broker("pulsar-4.2.4")

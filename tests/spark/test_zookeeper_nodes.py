@@ -11,6 +11,7 @@ from kazoo.client import KazooClient
 
 import wireproto
 from brokers import ZooKeeper, plugin
+from patience import LONG
 from spark.logs import forget_last, run
 from spark.peers import QUIET
 from wireproto.devbroker import DevBroker
@@ -36,7 +37,7 @@ def broker(request: pytest.FixtureRequest) -> ZooKeeper:
 
 @pytest.fixture(scope="module")
 def theirs(broker: ZooKeeper) -> Iterator[Any]:
-    client = KazooClient(hosts=broker.addresses[0])
+    client = KazooClient(hosts=broker.addresses[0], timeout=LONG)  # as long as the server gives: its ten seconds are short under load
     client.start()
     yield client
     client.stop()

@@ -133,9 +133,11 @@ def works(protocol: str, client: Any) -> None:
         delivery = queue.receive(timeout=POLL)
         if delivery is not None and protocol == "rocketmq" and delivery.value == SENT[-1] and not delivery.attempt:
             delivery.release(timeout=TIMEOUT)
+            heard = time.monotonic()
         elif delivery is not None:
             found.add(delivery.value)
             delivery.ack(timeout=TIMEOUT)
+            heard = time.monotonic()
         elif time.monotonic() - heard > TIMEOUT:
             raise Unheard(f"{len(found)} of {len(SENT)} messages")
     queue.close(TIMEOUT)

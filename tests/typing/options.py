@@ -64,6 +64,9 @@ def rocketmq(client: RocketClient) -> None:
     client.producer("t", in_flight=2)  # type: ignore[call-overload]
     client.producer("t", compression="gzip")  # type: ignore[call-overload]
     client.reader("t", max_unacked=2)  # type: ignore[call-arg]
+    client.transactional("g", lambda message: "commit" if message.key else None, check_after=60)
+    client.transactional("g", lambda message: True)  # type: ignore[arg-type, return-value]
+    client.transactional("g", print, linger=0.5)  # type: ignore[call-arg]
 
 
 def zookeeper(client: ZooKeeperClient) -> None:

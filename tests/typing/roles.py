@@ -5,16 +5,35 @@ A line with `type: ignore` is one that must be an error: mypy says so when it is
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import wireproto
-from wireproto import EARLIEST, LATEST, Admin, Batch, Client, Consumer, Delivery, Producer, QueueConsumer, Reader, Receipt, Record, Tree
+import wireproto.aio
+from wireproto import (
+    EARLIEST,
+    LATEST,
+    Admin,
+    Batch,
+    Client,
+    Consumer,
+    Delivery,
+    Producer,
+    QueueConsumer,
+    Reader,
+    Receipt,
+    Record,
+    Transaction,
+    Transactions,
+    Tree,
+)
 from wireproto.kafka.admin import KafkaAdmin
 from wireproto.kafka.client import KafkaClient
 from wireproto.kafka.consumer import KafkaConsumer
 from wireproto.kafka.producer import KafkaProducer
 from wireproto.kafka.reader import KafkaReader
+from wireproto.kafka.transactions import KafkaTransactions
 from wireproto.pulsar.admin import PulsarAdmin
 from wireproto.pulsar.client import PulsarClient
 from wireproto.pulsar.consumer import PulsarConsumer
@@ -24,6 +43,7 @@ from wireproto.pulsar.reader import PulsarReader
 from wireproto.rocketmq.admin import RocketAdmin
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.consumer import RocketConsumer
+from wireproto.rocketmq.half import CheckedMessage, Verdict
 from wireproto.rocketmq.producer import RocketProducer
 from wireproto.rocketmq.queue import RocketQueueConsumer
 from wireproto.rocketmq.reader import RocketReader
@@ -98,6 +118,44 @@ def admins(a: KafkaAdmin, b: PulsarAdmin, c: RocketAdmin, d: QueueAdmin) -> list
 
 def trees(a: ZooKeeperTree) -> list[Tree]:
     return [a]
+
+
+def works(a: KafkaTransactions) -> list[Transactions]:
+    return [a]
+
+
+def in_transactions(client: Client, log: Consumer) -> None:
+    with client.transactions("name", transaction_timeout=9.0, linger=0.1) as work, work.begin() as tx:
+        receipt: Receipt = tx.send(b"v", topic="t", key=b"k")
+        tx.commit_positions(log)
+        one: Transaction = tx
+        producer: Producer = tx.producer("t")
+        tx.send(b"v")  # type: ignore[call-arg]  # to which topic?
+    client.transactions("name", transaction_timeot=9.0)  # type: ignore[call-arg]
+    producer.send(b"v")
+    one.abort(timeout=1.0)
+    receipt.position(timeout=1.0)
+
+
+async def halves(client: wireproto.aio.Client, known: RocketClient) -> None:
+    async def check(message: CheckedMessage) -> Verdict | None:
+        return "commit" if message.key else None
+
+    def plain(message: CheckedMessage) -> Verdict:
+        return "abort"
+
+    async with client.transactional("g", check=check, check_after=9) as work, work.send(b"v", topic="t", key=b"k") as half:
+        await half.commit(timeout=1.0)
+    one: wireproto.aio.HalfMessage = await work.send(b"v", topic="t")
+    task: asyncio.Task[wireproto.aio.HalfMessage] = asyncio.create_task(work.send(b"v", topic="t"))
+    all_of: wireproto.aio.Transactional = await client.transactional("g", plain)
+    await one.abort()
+    await all_of.close()
+    (await task).made.commit()
+    work.send(b"v")  # type: ignore[call-arg]  # to which topic?
+    client.transactional("g")  # type: ignore[call-arg]  # who is asked?
+    known.transactional("g", plain)
+    known.transactional("g", check)  # type: ignore[arg-type]  # nobody awaits it
 
 
 def what_they_hand_out(client: Client) -> None:

@@ -85,7 +85,8 @@ def test_only_ours_is_counted_unless_peers_are_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("costs", "calls", "found"), [([80], 1, 8.0), ([90, 75], 2, 7.5), ([95, 93, 94, *[96] * (ATTEMPTS - 3)], ATTEMPTS, 9.3)]
+    ("costs", "calls", "found"),
+    [([80], 1, 8.0), ([90, 75], 2, 7.5), ([50, 65], 2, 6.5), ([95, 93, 94, *[96] * (ATTEMPTS - 3)], ATTEMPTS, 9.3)],
 )
 def test_a_figure_that_does_not_hold_is_counted_again(costs: list[int], calls: int, found: float) -> None:
     bench, marks = counting()

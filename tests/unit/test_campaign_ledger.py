@@ -117,6 +117,13 @@ def test_what_was_not_promised_may_go_only_where_a_fault_explains_it(windows: li
     assert faults(judge_sends.judge(found, {"weak/0": rows(1, source="loose")})) == told
 
 
+@pytest.mark.parametrize(("seconds", "told"), [(4.5, set()), (0.5, {"acknowledged is kept"})])
+def test_what_was_not_promised_may_go_where_a_broker_stood_still_by_itself(seconds: float, told: set[str]) -> None:
+    """Another one leads then, and what this one acknowledges before it hears of that goes."""
+    events = [[1.0, "sent", "loose", 0, 1], [2.0, "acked", "loose", [[0, "weak/0", [], 0.1]]], [6.0, "control", "single/1", seconds]]
+    assert faults(judge_sends.judge(ledger(events), {"weak/0": []})) == told
+
+
 @pytest.mark.parametrize(
     ("heard", "seconds", "told"),
     [(False, 5.0, set()), (False, 1.0, {"acknowledged is kept"}), (True, 5.0, {"acknowledged is kept"})],
@@ -337,6 +344,18 @@ def test_a_reset_from_outside_is_where_the_next_one_begins(first: int, told: set
     events = group(got(4, "first", *range(COUNT)), commit(5, "first", COUNT - 1))
     events += [[5.5, "reset", "g", {LOG: [0]}], got(6, "second", *range(first, COUNT))]
     assert faults(judge_groups.judge(ledger(events), TRUTH)) == told
+
+
+@pytest.mark.parametrize("first", [0, 4])
+def test_while_a_group_is_reset_the_next_one_begins_before_or_behind_that(first: int) -> None:
+    events = group(got(4, "first", 0, 1, 2, 3), commit(5, "first", 3), [6.5, "reset", "g", {LOG: []}, 5.5])
+    assert faults(judge_groups.judge(ledger([*events, got(6, "second", *range(first, COUNT))]), TRUTH)) == set()
+
+
+def test_a_commit_behind_a_reset_counts_though_it_was_told_later() -> None:
+    events = group(got(4, "first", 0, 1, 2, 3), commit(5, "first", 3), got(5.8, "first", 0, 1, 2, 3), commit(6, "first", 3))
+    events += [[7.0, "reset", "g", {LOG: []}, 5.5], got(8, "second", *range(4, COUNT))]
+    assert faults(judge_groups.judge(ledger(events), TRUTH)) == set()
 
 
 # Queues.

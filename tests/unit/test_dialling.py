@@ -93,16 +93,10 @@ def test_look_ups_of_one_name_at_once_are_one_and_the_next_is_another(monkeypatc
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     found: list[Any] = []
-    inside: list[int] = []
-
-    def look_up() -> None:
-        inside.append(1)
-        found.append(resolve(("h.test", 7)))
-
-    threads = [threading.Thread(target=look_up) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: found.append(resolve(("h.test", 7)))) for _ in range(4)]
     for thread in threads:
         thread.start()
-    until(lambda: len(inside) == 4)
+    until(lambda: ("h.test", 7) in address._running and len(address._running["h.test", 7].waiting) == 4, "not all have joined it")
     with pytest.raises(TimedOut, match=r"h\.test was not resolved in time") as late:
         resolve(("h.test", 7), 0.05)
     assert late.value.peer == "h.test:7"

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from wireproto import wire
+from wireproto import errors, wire
+from wireproto.kafka import codes
+from wireproto.pulsar import codes as pulsar_codes
 
 CLONE = Path(__file__).resolve().parents[2]
 
@@ -60,20 +62,32 @@ def cells(page: str, head: str) -> list[list[str]]:
     return rows
 
 
-def test_each_guarantee_has_its_tests() -> None:
+@pytest.mark.parametrize(
+    ("name", "head"), [("interface.md", "| | Kafka | Pulsar | RocketMQ | ZooKeeper |"), ("transactions.md", "| | Kafka | Pulsar |")]
+)
+def test_each_guarantee_has_its_tests(name: str, head: str) -> None:
     """Each cell of the table, and no test that there is not."""
-    page = (CLONE / "docs" / "interface.md").read_text()
-    promised = {
-        (row[0], protocol)
-        for row in cells(page, "| | Kafka | Pulsar | RocketMQ | ZooKeeper |")
-        for protocol, cell in zip(("Kafka", "Pulsar", "RocketMQ", "ZooKeeper"), row[1:], strict=True)
-        if cell
-    }
+    page = (CLONE / "docs" / name).read_text()
+    protocols = head.strip("| ").split(" | ")
+    promised = {(row[0], protocol) for row in cells(page, head) for protocol, cell in zip(protocols, row[1:], strict=True) if cell}
     held = set()
     for row, protocol, tests in cells(page, "| | of | test |"):
         (whole,) = {promise for promise, of in promised if promise.startswith(row) and of == protocol}
         held.add((whole, protocol))
-        for name in re.findall(r"`([^`]+)`", tests):
-            path, _, test = name.partition("::")
-            assert f"def {test}(" in (CLONE / "tests" / path).read_text(), name
+        for test in re.findall(r"`([^`]+)`", tests):
+            path, _, function = test.partition("::")
+            assert f"def {function}(" in (CLONE / "tests" / path).read_text(), test
     assert held == promised
+
+
+def test_the_errors_of_transactions_are_all_explained() -> None:
+    """Each class that is named is one, and none of those that tell a transaction's end is left out."""
+    page = (CLONE / "docs" / "transactions.md").read_text()
+    rows = cells(page, "| error | raised by | the transaction | then |")
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row[0])}
+    assert all(row[1] and row[2] for row in rows)
+    for name in named:
+        found = getattr(errors, name, None) or getattr(codes, name, None) or getattr(pulsar_codes, name, None)
+        assert isinstance(found, type), name
+        assert issubclass(found, errors.WireprotoError)
+    assert {one.__name__ for one in errors.TransactionError.__subclasses__()} <= named

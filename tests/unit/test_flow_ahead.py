@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from wireproto._codec import KafkaRoom
+from wireproto._codec import Chunk, KafkaRoom
 from wireproto.errors import Disconnected
-from wireproto.flow.ahead import Ask, Chunk, Cursor, ReadAhead, Ticket
+from wireproto.flow.ahead import Ask, Cursor, ReadAhead, Ticket
 from wireproto.net.retry import Policy
 
 AGAIN = Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
@@ -286,7 +285,7 @@ def test_what_was_on_its_way_out_when_a_handler_raised_is_asked_for_again(when: 
         answer(plan, ticket, 10, 100)
         (chunk,) = plan.take()
         if when.startswith("put back"):
-            plan.put_back(replace(chunk, start=5))
+            plan.put_back(Chunk(chunk.cursor, chunk.generation, 5, chunk.next, chunk.records, chunk.size))
     assert plan.handing is ticket.cursor
     assert list(plan.take()) == []
     assert (ticket.cursor.position, plan.handing) == (0, None)

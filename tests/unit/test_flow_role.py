@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 
-from patience import LATE
+from patience import LATE, LONG
 from wireproto._net import Loop
 from wireproto.errors import BrokerError, Closed, ConcurrentUse, TimedOut
 from wireproto.flow.role import Role
@@ -98,8 +98,9 @@ def test_no_call_that_a_signal_handler_ends_leaves_the_role_in_use(loop: Loop, s
     role, struck, through = Reader(loop), 0, 0
     before = signal.signal(signal.SIGALRM, strike)
     end = time.monotonic() + 1.0
+    most = end + LONG  # a loaded machine gives us little of a second
     try:
-        while time.monotonic() < end:
+        while time.monotonic() < end or (min(struck, through) <= 100 and time.monotonic() < most):
             with suppress(Struck):
                 try:
                     signal.setitimer(signal.ITIMER_REAL, random.random() * storm + 1e-6)

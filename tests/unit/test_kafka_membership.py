@@ -104,6 +104,18 @@ def test_who_left_stays_out() -> None:
     assert made.state == LEFT
 
 
+def test_an_answer_that_comes_after_the_state_it_was_asked_in_changes_nothing() -> None:
+    share = m.SyncGroupResponse(assignment=assignor.encode_assignment([("t", 0)]))
+    again, gone = joined(), joined()
+    again.rejoin()
+    again.on_sync(share)
+    assert (again.state, again.assignment) == (UNJOINED, frozenset())
+    gone.leave()
+    gone.on_sync(share)
+    gone.on_join(m.JoinGroupResponse(generation_id=5, protocol_name="range", leader="n", member_id="m"))
+    assert (gone.state, gone.generation, gone.assignment) == (LEFT, 4, frozenset())
+
+
 def test_a_member_that_syncs_holds_what_it_was_given() -> None:
     made = stable()
     assert made.assignment == {("t", 0)}

@@ -162,7 +162,10 @@ def test_a_closed_producer_comes_back_and_sends_what_is_pending_in_order() -> No
 @pytest.mark.parametrize(("name", "kind"), [("TopicTerminatedError", TopicTerminatedError), ("ProducerFenced", ProducerFenced)])
 def test_a_producer_that_cannot_go_on_fails_everything(name: str, kind: type[Exception]) -> None:
     def refuse(link: Link, send: Any) -> Any:
-        return api.CommandSendError(producer_id=send.producer_id, sequence_id=send.sequence_id, error=name, message="no more")
+        """Both, when both are there: behind the first refusal the producer takes nothing more."""
+        if send.sequence_id == 0:
+            return None
+        return [api.CommandSendError(producer_id=send.producer_id, sequence_id=one, error=name, message="no more") for one in (0, 1)]
 
     with PulsarServer(send=refuse) as server, wireproto.connect(server.url) as client:
         producer = client.producer("t", batching=False)
@@ -178,7 +181,7 @@ def test_a_producer_that_cannot_go_on_fails_everything(name: str, kind: type[Exc
 
 def test_the_send_buffer_is_bounded() -> None:
     with PulsarServer(send=lambda link, send: None) as server, wireproto.connect(server.url, buffer_memory=1 << 16) as client:
-        producer = client.producer("t", delivery_timeout=1.0)
+        producer = client.producer("t", delivery_timeout=3.0)  # longer than a late machine takes to find no room
         producer.send(b"x" * 60_000)
         begun = time.monotonic()
         with pytest.raises(BufferFull):

@@ -315,9 +315,11 @@ def test_permits_are_granted_anew_when_half_is_left() -> None:
     permits = Permits(10)
     permits.largest = 1
     assert permits.more() == 10
+    permits.told()
     for handed, granted in ((4, 0), (1, 5), (4, 0), (1, 5)):
         permits.handed(handed, handed)
         assert permits.more() == granted
+        permits.told()
 
 
 # -- producers ------------------------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def test_a_connection_that_brings_nothing_until_a_record_s_time_is_over_is_dropp
 
     with PulsarServer() as server:
         answer, server.answers["send"] = server.answers["send"], send
-        with wireproto.connect(server.url, delivery_timeout=0.5) as client, client.producer("t", batching=False) as out:
+        with wireproto.connect(server.url, delivery_timeout=3.0) as client, client.producer("t", batching=False) as out:
             out.send(b"a").position(20.0)
             with pytest.raises(TimedOut):
                 out.send(b"b").position(20.0)
@@ -94,7 +94,7 @@ def test_a_connection_that_brings_nothing_until_a_record_s_time_is_over_is_dropp
 
 
 def test_a_connection_that_brings_others_their_receipts_is_kept() -> None:
-    with PulsarServer() as server, wireproto.connect(server.url, delivery_timeout=0.5) as client:
+    with PulsarServer() as server, wireproto.connect(server.url, delivery_timeout=3.0) as client:
         stuck, other = client.producer("t", batching=False), client.producer("u", batching=False)
         answer, ident = server.answers["send"], server.commands("producer")[0].producer_id
         server.answers["send"] = lambda link, sent: None if sent.producer_id == ident else answer(link, sent)

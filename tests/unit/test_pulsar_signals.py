@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType, ModuleType
 from typing import Any
 
 import pytest
 
+import interrupting
 import wireproto
-from patience import until
+from patience import LONG, soon, until
 from pulsar_server import Link, PulsarServer, acknowledged, stored, subscribed
-from wireproto.errors import Revoked
+from wireproto.errors import Revoked, TimedOut
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.pulsar import consumer, queue, reader
+from wireproto.pulsar.acks import Log
 
 ROLES: dict[str, ModuleType] = {"reader": reader, "consumer": consumer, "queue": queue}
 ENTRIES = [[b"0", b"1", b"2"], [b"3"], [b"4", b"5"]]
@@ -202,3 +206,40 @@ def test_an_entry_is_acknowledged_whole_though_a_signal_breaks_into_an_ack_of_it
                     first.release(5.0)
             going = signal.came
     assert number > 5
+
+
+def test_an_ack_that_has_left_is_among_those_that_a_transaction_s_end_waits_for_wherever_a_signal_breaks_in() -> None:
+    """It is not told to end before its broker has answered that."""
+    with PulsarServer(subscribe=subscribed, ack=lambda link, ask: None) as server, wireproto.connect(server.url) as client:
+        made = client.queue("t", "group")
+        feed, (part,) = made._feed, made._feed.parts
+        for number in itertools.count(1):
+            asked: dict[object, Any] = {}
+            command, before = api.CommandAck(ack_type=api.CommandAck.Individual), server.count("ack")
+            broken = interrupting.Signal(number)
+            with suppress(TimedOut):
+                broken.within(lambda: client.cluster.tasks.drive(feed.ask_once(part, command, asked, 0.0), soon(LONG)))  # noqa: B023
+            client.cluster.tasks.drive(feed.place(part, soon(LONG)), soon(LONG))  # an answer behind it: it has come, if it has left
+            left = {ask.request_id for ask in server.commands("ack")[before:]}
+            assert {call.token for call in asked.values()} == left, broken.where
+            if not broken.came:
+                break
+        assert number > 10
+
+
+def test_what_a_transaction_has_committed_is_taken_in_though_a_signal_breaks_into_that() -> None:
+    """Else the next one would say it again, which its broker takes for a conflict."""
+    with Granting(ENTRIES[:1]) as server, wireproto.connect(server.url) as client, client.consumer("t", "group") as made:
+        batch = made.poll(5.0)
+        assert batch is not None
+        ((owner, position),) = batch.next_positions.items()
+        for number in itertools.count(1):
+            log = made._logs[owner] = Log(handed=position)
+            made._stored.append((owner, log, position))
+            broken = interrupting.Signal(number)
+            broken.within(lambda: made.poll(0.0))
+            made.poll(0.0)
+            assert (log.committed, log.handed) == (position, None), broken.where
+            if not broken.came:
+                break
+        assert number > 20

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from wireproto._codec import KafkaRoom, Slice
+from wireproto.errors import DataLoss
 from wireproto.flow.ahead import Ticket
 from wireproto.rocketmq.codes import PullOffsetMoved
 from wireproto.rocketmq.options import RocketOptions
@@ -22,6 +23,8 @@ class Log:
 
     def warning(self, *words: object) -> None:
         pass
+
+    info = warning
 
 
 def asked(offset: int, *, reset: str, lenient: bool, caught_up: bool = True) -> tuple[Pulls, Cursor]:
@@ -55,6 +58,7 @@ def test_outside_of_the_queue_the_option_says_where_to_go(offset: int, reset: st
         assert f"holds {LOW} up to {HIGH}" in str(chunk.error)
         assert chunk.error.position == QUEUE.at("t", offset)
         assert cursor.position == offset
+        assert not cursor.caught_up, "it counted for that answer alone"
         assert [ticket.offset for ticket in due(pulls)] == [offset], "it is told again"
     else:
         assert cursor.position == (LOW if lenient or reset in ("earliest", "nearest") else HIGH)
@@ -91,6 +95,70 @@ def test_beyond_the_end_it_is_believed_when_the_queue_shows_all_of_the_log(reset
     assert [ticket.offset for ticket in due(pulls)] == [HIGH + 1]
     moved(pulls, cursor, HIGH + 1, HIGH)
     assert pulls.plan.take() or cursor.position in (LOW, HIGH)
+
+
+def lost(offset: int = HIGH + 1) -> tuple[Pulls, Cursor]:
+    """Pulls of a queue that ends before what was read."""
+    pulls, cursor = asked(offset, reset="raise", lenient=False)
+    moved(pulls, cursor, offset, LOW)
+    return pulls, cursor
+
+
+ANSWERS = {
+    "the same": (21, LOW, LOW, HIGH, b""),
+    "the end": (19, HIGH + 1, LOW, HIGH + 1, b""),
+    "within": (21, HIGH + 2, LOW, HIGH + 9, b""),
+    "records": (0, HIGH + 5, LOW, HIGH + 9, b"xxxx"),
+    "filtered": (20, HIGH + 5, LOW, HIGH + 9, b""),
+}
+
+
+@pytest.mark.parametrize("answer", list(ANSWERS))
+def test_a_log_that_is_not_the_one_that_was_read_is_told_until_a_seek(answer: str) -> None:
+    pulls, cursor = lost()
+    for _ in range(3):
+        (chunk,) = pulls.plan.take()
+        assert isinstance(chunk.error, PullOffsetMoved)
+        assert isinstance(chunk.error, DataLoss)
+        (ticket,) = due(pulls)
+        assert ticket.size > 0, "it is not held by the broker"
+        code, following, low, high, body = ANSWERS[answer]
+        pulls.answer(ticket, (code, following, low, high, Slice(body)))
+        assert cursor.position == HIGH + 1
+    pulls.seek(cursor, LOW)
+    assert pulls.plan.take() == ()
+    (ticket,) = due(pulls)
+    assert ticket.offset == LOW
+    pulls.answer(ticket, (0, LOW + 5, LOW, HIGH, Slice(b"x")))
+    assert [(chunk.start, chunk.next, chunk.error) for chunk in pulls.plan.take()] == [(LOW, LOW + 5, None)]
+
+
+def test_a_log_that_is_not_the_one_that_was_read_is_told_behind_a_signal_too() -> None:
+    pulls, _ = lost()
+    pulls.restart()
+    assert pulls.plan.take() == ()
+    (ticket,) = due(pulls)
+    pulls.answer(ticket, (0, HIGH + 5, LOW, HIGH + 9, Slice(b"x")))
+    (chunk,) = pulls.plan.take()
+    assert isinstance(chunk.error, DataLoss)
+
+
+def test_who_is_set_elsewhere_by_an_administrator_goes_on_there() -> None:
+    set_to: list[object] = []
+    log: Any = Log()
+    pulls = Pulls(RocketOptions(reset="raise"), KafkaRoom(), log, lambda key, offset: set_to.append((key, offset)))
+    cursor = pulls.add("t", QUEUE, HIGH + 1)
+    cursor.caught_up = True
+    due(pulls)
+    moved(pulls, cursor, HIGH + 1, LOW)
+    pulls.plan.take()
+    (ticket,) = due(pulls)
+    pulls.answer(ticket, (21, LOW, LOW, HIGH, Slice(b"")), "OFFSET_RESET")
+    assert set_to == [(("t", 0), LOW)]
+    (ticket,) = due(pulls)
+    pulls.answer(ticket, (0, LOW + 5, LOW, HIGH, Slice(b"x")))
+    (chunk,) = pulls.plan.take()
+    assert chunk.error is None
 
 
 def test_of_a_pull_sent_ahead_it_only_tells_the_end() -> None:

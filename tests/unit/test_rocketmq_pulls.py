@@ -348,6 +348,17 @@ def two(**options: Any) -> tuple[Pulls, Cursor, Cursor]:
     return pulls, first, second
 
 
+def test_who_had_no_queue_for_a_while_has_not_failed_meanwhile() -> None:
+    pulls, cursor = one(end=100, recovery_timeout=30.0)
+    pulls.refused(cursor, Disconnected("gone"), NOW)
+    pulls.plan.remove(cursor.key)
+    again = pulls.add("t", queue(1), 0)
+    pulls.refused(again, Disconnected("gone"), NOW + 40.0)
+    assert not again.chunks
+    pulls.refused(again, Disconnected("gone"), NOW + 80.0)
+    assert [type(chunk.error) for chunk in again.chunks] == [Disconnected], "now it has"
+
+
 def test_whoever_works_ends_the_time_of_trouble_for_all() -> None:
     """A queue that fails now and then, while others are read, is no reason to give up."""
     pulls, first, second = two(pull_ahead=1, recovery_timeout=10.0)

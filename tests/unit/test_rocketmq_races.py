@@ -204,7 +204,8 @@ def test_records_that_were_deleted_while_they_were_read_are_told(broker: DevBrok
                 found += batch.values() if batch is not None else []
                 if moved == "latest" and batch is None and not found:
                     client.producer(topic).send(b"new", partition=0).position(30.0)
-            assert found == wanted
+            assert (found[:1] if moved == "latest" else found) == wanted  # that one is sent until it comes, perhaps twice
+            assert set(found) == set(wanted)
 
 
 def test_a_worker_that_has_all_it_may_have_in_hand_stays_a_member(client: RocketClient, topic: str) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from brokers import table
 from brokers.catalogue import CATALOGUE
 from brokers.plugin import chosen
 from lanes import Job, Lanes, Outcome
+from patience import until
 
 TESTS = Path(__file__).parents[1]
 FAMILIES = {suite.partition(".")[0] for suite in suites.SUITES}
@@ -60,11 +62,23 @@ def test_jobs_that_compute_get_a_core_each(tmp_path: Path, alone: bool) -> None:
 
 
 def test_the_limit_ends_what_runs_and_names_what_did_not(tmp_path: Path) -> None:
-    jobs = [Job("long", [python("import signal; signal.pause()"), python("open('second', 'w')")]), Job("next", [python("")])]
-    began = time.monotonic()
-    outcomes = lanes(tmp_path, 1.0, 1.0)[0].run(jobs)
+    waits = "import signal; open('there', 'w'); signal.pause()"
+    jobs = [Job("long", [python(waits), python("open('second', 'w')")]), Job("next", [python("")])]
+    beside, _ = lanes(tmp_path, 1.0)
+    moments: list[float] = []
+
+    def over() -> None:
+        """Not before the job is there: an interpreter that still starts dies of Ctrl-C without a word."""
+        until((tmp_path / "there").exists)
+        moments.append(time.monotonic())
+        beside._deadline = moments[0]
+
+    limit = threading.Thread(target=over)
+    limit.start()
+    outcomes = beside.run(jobs)
+    limit.join()
     assert [outcome.verdict for outcome in outcomes] == ["ENDED", "NOT RUN"]
-    assert time.monotonic() < began + 20
+    assert time.monotonic() < moments[0] + 20
     assert not (tmp_path / "second").exists()
     assert "KeyboardInterrupt" in (tmp_path / "long.txt").read_text()
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from spark import late
+
 TESTS = Path(__file__).parents[1]
 CASES = """
 import pytest
@@ -32,14 +34,20 @@ LATE = "[STREAM_FAILED] Query terminated with exception: Python worker failed to
 
 @pytest.mark.parametrize(
     ("bad", "text", "code", "again"),
-    [(0, LATE, 0, 0), (1, LATE, 0, 1), (2, LATE, 0, 2), (3, LATE, 1, 2), (1, "something else", 1, 0)],
-    ids=["well", "late once", "late twice", "late always", "another failure"],
+    [
+        (0, LATE, 0, 0),
+        (1, LATE, 0, 1),
+        (late.TIMES - 1, LATE, 0, late.TIMES - 1),
+        (late.TIMES, LATE, 1, late.TIMES - 1),
+        (1, "something else", 1, 0),
+    ],
+    ids=["well", "late once", "late but for the last time", "late always", "another failure"],
 )
 def test_only_what_spark_gave_up_on_is_run_again(tmp_path: Path, bad: int, text: str, code: int, again: int) -> None:
     (tmp_path / "test_it.py").write_text(CASES.format(bad=bad, text=text))
     (tmp_path / "conftest.py").write_text(
         f"import pathlib, sys\nsys.path.insert(0, {str(TESTS)!r})\nfrom spark import late\nlate.HERE = pathlib.Path(__file__).parent\n"
-        "from spark.late import pytest_runtest_protocol\n"
+        "late.PAUSE = 0\nfrom spark.late import pytest_runtest_protocol\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)

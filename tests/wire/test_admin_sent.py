@@ -15,9 +15,11 @@ import pytest
 import wireproto
 from wireproto import EARLIEST, LATEST
 from wireproto.devbroker import DevBroker
+from wireproto.devbroker.kafka.cluster import slot_of
 from wireproto.devbroker.recording import Recording
 from wireproto.errors import BrokerError, OptionError, UsageError
-from wireproto.kafka.codes import GroupIdNotFound, TopicAlreadyExists, UnknownTopicOrPartition
+from wireproto.kafka.codes import GroupIdNotFound, NotCoordinator, TopicAlreadyExists, UnknownTopicOrPartition
+from wireproto.kafka.messages import MetadataResponsePartition
 from wireproto.position import LogOffset, MessageId, QueueOffset
 from wireproto.pulsar.codes import SubscriptionNotFound, TopicNotFound
 from wireproto.rocketmq.codes import TopicExistAlready, TopicNotExist
@@ -88,13 +90,13 @@ def zookeeper() -> Iterator[Scene]:
 
 
 def test_a_kafka_topic_is_made_as_asked_for(kafka: Scene) -> None:
-    kafka.admin.create_topic("t", partitions=3, config={"cleanup.policy": "compact"}, replication=1, timeout=5.0)
+    kafka.admin.create_topic("t", partitions=3, config={"cleanup.policy": "compact"}, replication=1, timeout=60.0)
     kafka.admin.create_topic("u")
     first, second = (one.message for one in kafka.seen.requests("CreateTopics"))
     [wanted] = first.topics
     assert (wanted.name, wanted.num_partitions, wanted.replication_factor) == ("t", 3, 1)
     assert [(one.name, one.value) for one in wanted.configs] == [("cleanup.policy", "compact")]
-    assert 4000 < first.timeout_ms <= 5000
+    assert 40_000 < first.timeout_ms <= 60_000
     assert (second.topics[0].num_partitions, second.topics[0].replication_factor) == (1, -1), "as the cluster is set"
     asked = kafka.seen.requests("ListOffsets")[0].message
     assert asked.isolation_level == 0
@@ -193,9 +195,9 @@ def test_a_kafka_topic_is_gone_when_brokers_do_not_list_it(kafka: Scene) -> None
 
     kafka.answered(3, still)
     kafka.admin.describe_topic("t")
-    kafka.admin.delete_topic("t", timeout=5.0)
+    kafka.admin.delete_topic("t", timeout=60.0)
     assert left == [0]
-    assert 4000 < kafka.seen.requests("DeleteTopics")[0].message.timeout_ms <= 5000
+    assert 40_000 < kafka.seen.requests("DeleteTopics")[0].message.timeout_ms <= 60_000
     assert kafka.client.cluster.metadata.topics.get("t") is None, "nothing goes on by what was known of it"
     with pytest.raises(UnknownTopicOrPartition):
         kafka.admin.delete_topic("t")
@@ -574,3 +576,33 @@ def test_brokers_errors_of_admins_are_typed(kafka: Scene) -> None:
     with pytest.raises(BrokerError) as refused:
         kafka.admin.create_topic("t")
     assert (refused.value.code, refused.value.name) == (44, "POLICY_VIOLATION")
+
+
+def test_transactions_of_a_kafka_node_are_listed_when_it_has_loaded_them(kafka: Scene) -> None:
+    """It is told who leads before it begins to load, and its list leaves out in silence what it has yet to load."""
+    left = [1]
+
+    def leading(reply: Any) -> Any:
+        """As a real broker tells of the topic of states."""
+        topics = []
+        for topic in reply.topics or ():
+            if topic.name == "__transaction_state":
+                parts = tuple(MetadataResponsePartition(partition_index=number, leader_id=reply.brokers[0].node_id) for number in range(50))
+                topic = topic.replace(error_code=0, partitions=parts)
+            topics.append(topic)
+        return reply.replace(topics=tuple(topics))
+
+    def loading(reply: Any) -> Any:
+        if not left[0]:
+            return reply
+        left[0] -= 1
+        first, *others = reply.transaction_states
+        return reply.replace(transaction_states=(first.replace(error_code=NotCoordinator.code), *others))
+
+    kafka.answered(3, leading)
+    kafka.answered(65, loading)
+    kafka.client.transactions("work").close()
+    assert [one.name for one in kafka.admin.list_transactions()] == ["work"]
+    asked = [one.message for one in kafka.seen.requests() if one.name in ("DescribeTransactions", "ListTransactions")]
+    assert [one.NAME for one in asked] == ["DescribeTransactionsRequest"] * 2 + ["ListTransactionsRequest"]
+    assert sorted(slot_of(name) for name in asked[0].transactional_ids) == [*range(50)], "of each partition that it leads"

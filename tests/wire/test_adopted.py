@@ -20,7 +20,7 @@ import pytest
 
 import certificates
 from net_server import running
-from patience import LATE
+from patience import KEPT
 from task_steps import CAP, asking, begin, connect, soon, waiting
 from wireproto._net import Call, Connection, Event, Loop, Mailbox
 from wireproto.aio.host import Host
@@ -170,9 +170,8 @@ def test_times_are_kept_in_order_an_earlier_one_set_last_too(port: int) -> None:
         await asyncio.sleep(0)
         engine.loop.call_at(now + 0.1, seen.append, "early")
         engine.loop.call_at(now + 0.15, seen.append, "cancelled").cancel()
-        began = time.monotonic()
         assert await engine.host.drive(waiting((over, soon()))) is True
-        assert time.monotonic() - began >= 0.1
+        assert time.monotonic() >= now + 0.2
         assert await engine.host.drive(waiting((Event(engine.loop), time.monotonic() + 0.05))) is False
         return seen
 
@@ -385,7 +384,7 @@ def test_what_a_signal_handler_raises_in_the_schedule_comes_out_of_the_next_run(
             loop.run_ready()
         began = time.monotonic()
         assert loop.run_ready() == float("inf")
-        assert time.monotonic() - began < LATE
+        assert time.monotonic() - began < KEPT
     finally:
         loop.close()
 

@@ -232,6 +232,37 @@ def test_closing_ends_a_poll_that_waits(broker: DevBroker, topic: str) -> None:
 # the rest -----------------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("by", ["role", "client"])
+def test_a_close_that_was_cancelled_is_made_good_by_the_next_one(broker: DevBroker, topic: str, by: str) -> None:
+    """At whichever turn of the event loop: what was handed out is committed. The next one is the role's, or its client's."""
+    commits: list[int] = []
+
+    async def body(client: wireproto.aio.Client) -> None:
+        out = client.producer(topic)
+        await asyncio.gather(*(out.send(b"%d" % n) for n in range(20)))
+        for turns in range(8):
+            broker.faults("rocketmq").clear()
+            again = wireproto.aio.connect(broker.url("rocketmq"))
+            consumer = again.consumer(topic, f"g-{turns}", auto_commit=True)
+            batch = await consumer.poll(20.0)
+            assert batch is not None
+            broker.faults("rocketmq").delay("UpdateConsumerOffset", 0.1)
+            closing = asyncio.ensure_future(consumer.close())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+            if by == "role":
+                await consumer.close()
+            await again.close()
+            places = await client.admin().group_positions(f"g-{turns}", topic)
+            commits.append(places[topic, 0].offset if places else -1)
+            assert commits[-1] == batch.next_positions[topic, 0].offset
+
+    run(broker, body)
+
+
 def test_a_client_connects_when_it_is_needed_and_says_whose_port_it_is_not(broker: DevBroker) -> None:
     broker.faults("rocketmq").error("GetBrokerClusterInfo", RequestCodeNotSupported.code)
 

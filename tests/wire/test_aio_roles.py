@@ -13,12 +13,13 @@ import pytest
 
 import wireproto
 import wireproto.aio
+from patience import until
 from pulsar_server import Link, PulsarServer, acknowledged, stored, success
 from wireproto._codec import Columns
 from wireproto.aio import roles, tree
 from wireproto.devbroker import DevBroker
 from wireproto.due import due
-from wireproto.errors import Closed, TimedOut, UsageError
+from wireproto.errors import Closed, RoleUnsupported, TimedOut, UsageError
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.zookeeper.codes import EventType
 
@@ -87,6 +88,24 @@ def test_a_client_of_another_make_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         wireproto.aio.connect("other://127.0.0.1")
 
 
+def test_what_a_protocol_has_not_is_refused_where_it_is_asked_for() -> None:
+    async def main(broker: DevBroker) -> None:
+        async with wireproto.aio.connect(broker.url("zookeeper")) as client:
+            with pytest.raises(RoleUnsupported, match="zookeeper has no transactions"):
+                client.transactions("name")
+            with pytest.raises(RoleUnsupported, match="zookeeper has no transactional messages"):
+                client.transactional("group", lambda message: None)
+            for call in (client.admin().list_transactions, client.admin().list_groups):
+                with pytest.raises(UsageError):
+                    await call()
+
+    with DevBroker(["zookeeper", "rocketmq"]) as broker:
+        asyncio.run(main(broker))
+        for protocol in ("zookeeper", "rocketmq"):
+            with wireproto.connect(broker.url(protocol)) as client, pytest.raises(RoleUnsupported, match=f"{protocol} has no transactions"):
+                client.transactions("name")
+
+
 # -- made once ------------------------------------------------------------------------------------------------------------
 
 
@@ -96,7 +115,7 @@ def test_a_role_is_made_once_whoever_waits_for_it_and_ceases_to() -> None:
     async def body(client: wireproto.aio.Client, server: PulsarServer) -> None:
         reader = client.reader("t")
         first = asyncio.ensure_future(reader.poll(30.0))
-        await asyncio.to_thread(server.wait, "subscribe")
+        await asyncio.to_thread(until, lambda: waits)  # noted a moment after it is counted
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
         assert first.cancelled()
@@ -119,7 +138,7 @@ def test_a_call_that_makes_its_role_keeps_its_time_and_the_next_one_finds_it_mad
         assert await reader.poll(0.05) is None
         with pytest.raises(TimedOut):
             await reader.seek(wireproto.EARLIEST, timeout=0.05)
-        await asyncio.to_thread(server.wait, "subscribe")
+        await asyncio.to_thread(until, lambda: waits)
         link, ask = waits[0]
         link.send(success(link, ask))
         assert await reader.poll(30.0) is not None
@@ -130,7 +149,7 @@ def test_a_call_that_makes_its_role_keeps_its_time_and_the_next_one_finds_it_mad
 
 def test_a_role_that_cannot_be_made_in_its_own_time_says_so_and_is_made_again_by_the_next_call() -> None:
     async def body(client: wireproto.aio.Client, server: PulsarServer) -> None:
-        reader = client.reader("t", timeout=0.05)
+        reader = client.reader("t", timeout=1.0)  # enough to come to the request that is not answered
         for count in (1, 2):
             with pytest.raises(TimedOut):
                 await reader.poll(30.0)

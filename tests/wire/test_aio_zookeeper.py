@@ -7,16 +7,18 @@ import asyncio
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import wireproto
 import wireproto.aio
+from brokers.proxy import FaultProxy
 from wireproto._codec import Columns
 from wireproto.devbroker import DevBroker
 from wireproto.errors import Closed, RoleUnsupported, TimedOut, UsageError, ValueUnsupported
-from wireproto.zookeeper.codes import EventType, NodeExists, NoNode
+from wireproto.zookeeper.codes import EventType, NodeExists, NoNode, WatcherType
 from wireproto.zookeeper.multi import Create, Set
 
 LONG = 60.0
@@ -162,7 +164,7 @@ def test_a_cancelled_call_leaves_no_callback_behind(broker: DevBroker, call: str
     async def body(client: wireproto.aio.Client) -> None:
         tree, told = client.tree(), []
         await tree.create("/w", b"")
-        broker.faults("zookeeper").delay(name, 0.2)
+        broker.faults("zookeeper").delay(name, 1.0)
         given = {"callback": told.append} if call == "add_watch" else {"watch": told.append}
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(getattr(tree, call)("/w", **given), 0.05)
@@ -172,6 +174,99 @@ def test_a_cancelled_call_leaves_no_callback_behind(broker: DevBroker, call: str
         await tree.sync("/")
         await asyncio.sleep(0)
         assert told == []
+
+    run(broker, body)
+
+
+def test_a_close_that_is_cancelled_leaves_no_descriptor_open(broker: DevBroker) -> None:
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    async def main() -> None:
+        with FaultProxy() as proxy:
+            url = proxy.url(broker.url("zookeeper"))
+            before = descriptors()
+            client = wireproto.aio.connect(url)
+            await client.tree().create("/mine", ephemeral=True)
+            proxy.refuse()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(client.close(), 0.3)
+            await client.close()
+            async with asyncio.timeout(LONG):
+                while descriptors() > before:
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("many", [1, 2])
+def test_a_cancellation_while_events_are_left_leaves_no_watch_behind(broker: DevBroker, many: int) -> None:
+    async def body(client: wireproto.aio.Client) -> None:
+        tree = client.tree()
+        await tree.create("/w", b"")
+
+        async def follow(recursive: bool) -> None:
+            async with tree.events("/w", recursive=recursive) as events:
+                await anext(events)
+                broker.faults("zookeeper").delay("removeWatches", 0.2)
+                asyncio.get_running_loop().call_later(0.1 * (many - 1), following[recursive].cancel)
+
+        following = [asyncio.ensure_future(follow(recursive)) for recursive in (False, True)[:many]]
+        while not all([await tree.has_watch("/w", WatcherType(4 + number)) for number in range(many)]):
+            pass
+        await tree.set("/w", b"1")
+        ends = await asyncio.gather(*following, return_exceptions=True)
+        assert [type(end) for end in ends] == [asyncio.CancelledError] * many
+        async with asyncio.timeout(LONG):
+            while await tree.has_watch("/w"):
+                pass
+        books = client._made.cluster.link.events.table._books
+        assert not any(books.values())
+
+    run(broker, body)
+
+
+@pytest.mark.parametrize("kind", ["queue", "reader"])
+def test_a_look_that_is_cancelled_leaves_no_callback_behind(broker: DevBroker, kind: str) -> None:
+    """At whichever turn of the event loop."""
+
+    async def body(client: wireproto.aio.Client) -> None:
+        await client.admin().create_topic(f"looks-{kind}")
+        for turns in range(200):
+            role: Any = client.queue(f"looks-{kind}") if kind == "queue" else client.reader(f"looks-{kind}")
+            await role
+            looking = asyncio.ensure_future(role.receive(LONG) if kind == "queue" else role.poll(LONG))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            looking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await looking
+            await role.close()
+        await client.tree().exists("/")  # behind all answers
+        books = client._made.cluster.link.events.table._books
+        assert not any(callbacks for book in books.values() for callbacks in book.values())
+
+    run(broker, body)
+
+
+@pytest.mark.parametrize("away", [True, False])
+def test_a_workers_close_that_is_cancelled_hides_no_message(broker: DevBroker, away: bool) -> None:
+    async def body(client: wireproto.aio.Client) -> None:
+        async with client.producer("jobs") as out:
+            await out.send(b"job")
+        queue = client.queue("jobs", "g")
+        assert (await queue.receive(LONG)).value == b"job"
+        inside = asyncio.ensure_future(queue.receive(LONG))
+        await asyncio.sleep(0)
+        if away:
+            broker.faults("zookeeper").delay("createSession", 1.0)
+            broker.kick("zookeeper")
+        closing = asyncio.ensure_future(queue.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        assert [type(end) for end in await asyncio.gather(closing, inside, return_exceptions=True)] == [asyncio.CancelledError, Closed]
+        await queue.close()
+        assert (await client.queue("jobs", "g").receive(LONG)).value == b"job"
 
     run(broker, body)
 

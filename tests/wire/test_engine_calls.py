@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from patience import LATE, quickest, soon
+from patience import KEPT, quickest, soon
 from task_steps import CAP, connect
 from wireproto._net import Call, Connection, Event, Loop, Mailbox
 from wireproto.errors import Closed, Disconnected, FrameTooLarge, TimedOut
@@ -121,15 +121,15 @@ def test_others_are_served_while_a_thread_waits_for_the_only_reply(loop: Loop, p
     first.submit(token, struct.pack(">i", token) + b"e", box)  # nobody waits for it yet
     assert done.wait(soon()) == struct.pack(">i", token)
     assert ask(connect(loop, port), b"e", b"another connection") == b"another connection"
-    assert time.monotonic() - begin < LATE
+    assert time.monotonic() - begin < KEPT
     first.close("enough")
-    thread.join(5)
+    thread.join(20)
     assert isinstance(outcome[0], Disconnected)
 
 
 def test_a_peer_that_dies_is_seen_by_who_waits_for_the_only_reply(conn: Connection) -> None:
     thread, outcome = waiting(conn, ord("k"), b"")
-    thread.join(5)
+    thread.join(20)
     assert isinstance(outcome[0], Disconnected)
     assert "closed by the peer" in str(outcome[0])
 
@@ -148,7 +148,7 @@ def test_a_timeout_is_kept_and_the_late_reply_dropped(conn: Connection) -> None:
     begin = time.monotonic()
     with pytest.raises(TimedOut):
         ask(conn, b"q", timeout=0.05)
-    assert 0.05 <= time.monotonic() - begin < 0.05 + LATE
+    assert 0.05 <= time.monotonic() - begin < 0.05 + KEPT
     assert conn.pending == 0
     assert ask(conn, b"a", b"asked for") == b"asked for"  # and now the late reply comes
     assert ask(conn, b"e", b"behind it") == b"behind it"  # it came before this one and did no harm
@@ -230,7 +230,7 @@ def test_a_call_nobody_waits_for_fails_at_its_time(loop: Loop, conn: Connection)
     conn.submit(token, struct.pack(">i", token) + b"n", box, timeout_at=begin + 0.1)
     call = box.get(soon())
     assert isinstance(call.error, TimedOut)
-    assert 0.1 <= time.monotonic() - begin < 0.1 + LATE
+    assert 0.1 <= time.monotonic() - begin < 0.1 + KEPT
 
 
 def test_a_call_without_a_mailbox_fails_at_its_time_too(conn: Connection) -> None:
@@ -243,7 +243,7 @@ def test_a_call_without_a_mailbox_fails_at_its_time_too(conn: Connection) -> Non
     for call, seconds in sorted(zip(calls, (0.3, 0.1, 20.0, 0.2), strict=True), key=lambda pair: pair[1])[:3]:
         assert call.wait(soon())
         assert isinstance(call.error, TimedOut)
-        assert seconds <= time.monotonic() - begin < seconds + LATE
+        assert seconds <= time.monotonic() - begin < seconds + KEPT
         with pytest.raises(TimedOut, match="no reply in time"):
             call.result(soon())
     assert not calls[2].done
@@ -262,11 +262,20 @@ def test_a_reply_behind_the_time_of_its_call_is_dropped(conn: Connection) -> Non
 
 
 def test_a_call_that_was_given_up_does_not_expire_as_well(loop: Loop, conn: Connection) -> None:
-    token = conn.next_token()
-    given_up = conn.submit(token, struct.pack(">i", token) + b"n", timeout_at=soon(0.05))
-    given_up.cancel()
-    token = conn.next_token()
-    expires = conn.submit(token, struct.pack(">i", token) + b"n", timeout_at=soon(0.1))
+    calls: list[Call] = []
+    made = Event(loop)
+
+    def given_up_in_time() -> None:
+        """In the loop's thread, which cannot find one too late meanwhile."""
+        for seconds in (0.05, 0.1):
+            token = conn.next_token()
+            calls.append(conn.submit(token, struct.pack(">i", token) + b"n", timeout_at=soon(seconds)))
+        calls[0].cancel()
+        made.set()
+
+    loop.call_soon(given_up_in_time)
+    assert made.ready_by(soon())
+    given_up, expires = calls
     assert expires.wait(soon())
     assert not given_up.done
     assert conn.pending == 0
@@ -276,10 +285,10 @@ def test_calls_that_are_answered_in_time_do_not_expire(loop: Loop, conn: Connect
     box, calls = Mailbox(loop), []
     for number in range(40):
         token = conn.next_token()
-        calls.append(conn.submit(token, struct.pack(">i", token) + b"e", box if number % 2 else None, soon(0.3)))
+        calls.append(conn.submit(token, struct.pack(">i", token) + b"e", box if number % 2 else None, soon(2.0)))
     assert all(call.result(soon()) for call in calls)
     rung = Event(loop)
-    loop.call_at(soon(0.4), rung.set)
+    loop.call_at(soon(2.1), rung.set)
     rung.wait(soon())
     assert [call.error for call in calls] == [None] * 40
     assert ask(conn, b"e", b"z") == b"z"
@@ -380,9 +389,9 @@ def test_closing_the_loop_ends_leader_and_followers(loop: Loop, port: int) -> No
     begin = time.monotonic()
     loop.close()
     for thread in threads:
-        thread.join(5)
+        thread.join(20)
     assert [kind for kind, _ in ended] == [Closed] * 3
-    assert max(at for _, at in ended) - begin < LATE
+    assert max(at for _, at in ended) - begin < KEPT
     with pytest.raises(Closed):
         ask(conn, b"e")
 

@@ -20,7 +20,7 @@ import pytest
 
 import certificates
 from net_server import running
-from patience import LATE, soon, until
+from patience import KEPT, soon, until
 from task_steps import CAP, connect
 from wireproto._net import Connection, Loop, Mailbox
 from wireproto.errors import BufferFull, Closed, Disconnected, Forked, TimedOut
@@ -187,7 +187,7 @@ def test_a_server_that_never_reads_neither_hangs_nor_deadlocks(loop: Loop) -> No
         begin = time.monotonic()
         with pytest.raises(TimedOut, match="does not read"):
             send_for_ever(conn, begin + 0.5)
-        assert 0.5 <= time.monotonic() - begin < 0.5 + LATE
+        assert 0.5 <= time.monotonic() - begin < 0.5 + KEPT
         with pytest.raises(BufferFull):
             conn.send(b"x")
         with pytest.raises(BufferFull):  # whoever is told by a mailbox does not wait
@@ -204,8 +204,8 @@ def test_a_blocked_sender_reads_so_that_both_sides_go_on(loop: Loop, port: int) 
     calls = []
     for _ in range(60):
         token = conn.next_token()
-        calls.append(conn.submit(token, [struct.pack(">i", token), b"e", bytes(1 << 20)], timeout_at=soon(10)))
-    assert [len(call.result(soon(10))) for call in calls] == [4 + (1 << 20)] * 60
+        calls.append(conn.submit(token, [struct.pack(">i", token), b"e", bytes(1 << 20)], timeout_at=soon(60)))
+    assert [len(call.result(soon(60))) for call in calls] == [4 + (1 << 20)] * 60
 
 
 def test_a_full_mailbox_stops_the_reading_of_its_connection(loop: Loop) -> None:
@@ -235,7 +235,7 @@ def test_a_full_mailbox_stops_the_reading_of_its_connection(loop: Loop) -> None:
             push_item = box.get(soon())
             assert push_item is not None
             assert len(push_item.frame) == 100_000
-        rest.join(5)
+        rest.join(20)
         peer.close()
 
 
@@ -351,7 +351,7 @@ def test_closing_while_threads_call_never_hangs(port: int) -> None:
         ask(conn, b"e", b"y")
         loop.close()
         for thread in threads:
-            thread.join(5)
+            thread.join(20)
         assert len(ended) == 3
 
 
@@ -362,7 +362,7 @@ loop = Loop("exit")
 conn = loop.open(socket.create_connection(("127.0.0.1", int(sys.argv[1]))), "p", "kafka", 1 << 20)
 def call():
     token = conn.next_token()
-    return conn.call(token, struct.pack(">i", token) + b"e", time.monotonic() + 5)
+    return conn.call(token, struct.pack(">i", token) + b"e", time.monotonic() + 20)
 def spin():
     while True:
         call()
@@ -381,7 +381,7 @@ elif sys.argv[2] == "reading":
 @pytest.mark.parametrize("how", ["plain", "busy", "reading"])
 def test_the_interpreter_exits_cleanly_with_an_open_client(port: int, how: str) -> None:
     for _ in range(7):
-        done = subprocess.run([sys.executable, "-c", EXIT, str(port), how], capture_output=True, timeout=20, check=False)
+        done = subprocess.run([sys.executable, "-c", EXIT, str(port), how], capture_output=True, timeout=60, check=False)
         assert (done.returncode, done.stderr) == (0, b"")
 
 
@@ -436,7 +436,7 @@ def test_the_end_of_a_big_frame_does_not_wait_for_more(loop: Loop) -> None:
         began = time.monotonic()
         with pytest.raises(TimedOut):
             call.result(soon(0.15))
-        assert 0.14 < time.monotonic() - began < LATE
+        assert 0.14 < time.monotonic() - began < KEPT
         again = conn.submit(2, [struct.pack(">i", 2), b"e"])
         peer.sendall(frame[250_001:] + struct.pack(">ii", 5, 2) + b"x")
         assert again.result(soon())[4:] == b"x"

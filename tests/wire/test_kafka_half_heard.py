@@ -164,7 +164,7 @@ def test_a_fetch_tells_the_last_epoch_from_version_12_on(
             assert batch is not None
             found += len(batch)
         reader.poll(0.01)
-        (last,) = seen.wait("Fetch", timeout=SOON, when=lambda one: one.message.topics[0].partitions[0].fetch_offset == 10)
+        last, *_ = seen.wait("Fetch", timeout=SOON, when=lambda one: one.message.topics[0].partitions[0].fetch_offset == 10)
     assert (last.version, last.message.topics[0].partitions[0].last_fetched_epoch) == (newest, epoch)
 
 

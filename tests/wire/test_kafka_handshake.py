@@ -199,7 +199,7 @@ def test_a_node_that_will_not_tell_its_versions_is_no_broker(broker: DevBroker, 
     refusal = m.ApiVersionsResponse(error_code=35).encode(0)
     asked: list[int] = []
 
-    def refuse(version: int, correlation: int, offered: Any) -> list[bytes]:
+    def refuse(version: int, correlation: int, offered: Any, level: int) -> list[bytes]:
         asked.append(version)
         return [correlation.to_bytes(4, "big"), refusal]
 

@@ -18,7 +18,7 @@ import pytest
 import certificates
 import wireproto
 from certificates import Certificates
-from patience import LATE, until
+from patience import KEPT, until
 from wireproto import LATEST
 from wireproto._net import Event
 from wireproto.devbroker import DevBroker
@@ -162,20 +162,21 @@ def test_what_never_worked_is_told_at_once(broker: DevBroker, secure: tuple[DevB
         pytest.raises(TlsError, match="is this a port without TLS"),
     ):
         client.admin().list_topics()
-    assert time.monotonic() - began < 1.0 + LATE
+    assert time.monotonic() - began < 1.0 + KEPT
 
 
 def test_a_session_that_ends_costs_a_connection_and_no_record(broker: DevBroker) -> None:
     """A broker that limits sessions (connections.max.reauth.ms) hangs up at the first request behind the time."""
-    broker.call("kafka", "let_in", USERS, lifetime=0.2)
     seen = broker.record("kafka")
     with wireproto.connect(broker.url("kafka"), user="alice", password="secret", timeout=SOON) as client:
         client.admin().create_topic("sessions")
         sent: list[bytes] = []
         found: list[bytes] = []
         with client.producer("sessions") as producer, client.consumer("sessions", "g", heartbeat_interval=0.05) as member:
+            until(lambda: member.poll(0.05) is None and member.assignment)  # a join whose session ends is made again
+            broker.call("kafka", "let_in", USERS, lifetime=0.2)
+            broker.kick("kafka")
             begun = time.monotonic()
-            joins = 0
             while len(seen.requests("SaslAuthenticate")) < 20 or len(found) < len(sent):
                 assert time.monotonic() - begun < 60.0, (len(sent), len(found))
                 if len(seen.requests("SaslAuthenticate")) < 20:
@@ -183,14 +184,13 @@ def test_a_session_that_ends_costs_a_connection_and_no_record(broker: DevBroker)
                     assert producer.send(sent[-1]).position(SOON).offset == len(sent) - 1
                 batch = member.poll(0.05)
                 found += batch.values() if batch is not None else []
-                joins = joins or len(seen.requests("SyncGroup"))
             assert found == sent
-            assert len(seen.requests("SyncGroup")) == joins == 1, "the membership outlives its connections"
+            assert len(seen.requests("SyncGroup")) == 1, "the membership outlives its connections"
 
 
 def test_a_session_that_is_over_ends_no_request(broker: DevBroker) -> None:
     """A call of its own is not repeated, so the connection is left in time. Those that have one under way keep it until then."""
-    lifetime = 0.3
+    lifetime = 1.0  # what is sent has as long to be served, however busy the machine
     broker.call("kafka", "let_in", USERS, lifetime=lifetime)
     with wireproto.connect(broker.url("kafka"), user="alice", password="secret", timeout=SOON) as client:
         for _ in range(4):
@@ -205,9 +205,9 @@ def test_a_session_that_is_over_ends_no_request(broker: DevBroker) -> None:
 def test_a_session_that_ends_under_a_producer_costs_it_nothing(broker: DevBroker, acks: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It changes connections before the end, with nothing on its way: what nobody acknowledges is not lost, and what has no numbers is not
     there twice."""
-    monkeypatch.setattr(handshake, "_USED", (0.4, 0.4))  # what is under way has 0.6 s to be served here, however busy the machine
+    monkeypatch.setattr(handshake, "_USED", (0.1, 0.1))  # what is under way has 3.6 s to be served here, however busy the machine
     topic = f"ends-{acks}"
-    broker.call("kafka", "let_in", USERS, lifetime=1.0)
+    broker.call("kafka", "let_in", USERS, lifetime=4.0)
     seen = broker.record("kafka")
     with wireproto.connect(broker.url("kafka"), user="alice", password="secret", timeout=SOON) as client:
         client.admin().create_topic(topic)
@@ -230,8 +230,8 @@ def test_a_reader_leaves_a_connection_before_its_session_ends(
     broker: DevBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also the reader of one partition, whose next Fetch leaves by the connection that the last answer came by."""
-    monkeypatch.setattr(handshake, "_USED", (0.4, 0.4))
-    broker.call("kafka", "let_in", USERS, lifetime=1.0)
+    monkeypatch.setattr(handshake, "_USED", (0.1, 0.1))
+    broker.call("kafka", "let_in", USERS, lifetime=4.0)
     seen = broker.record("kafka")
     with (
         caplog.at_level(logging.INFO, "wireproto.kafka"),
@@ -262,5 +262,5 @@ def test_a_password_that_is_refused_is_final_also_after_it_has_worked(broker: De
                 producer.send(b"two").position(SOON)
             with pytest.raises(SaslAuthenticationFailed):
                 client.admin().list_topics(timeout=SOON)
-            assert time.monotonic() - began < 3.0 + LATE
+            assert time.monotonic() - began < 3.0 + KEPT
             producer.flush(SOON)

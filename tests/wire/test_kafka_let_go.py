@@ -12,7 +12,7 @@ import pytest
 
 import wireproto
 import wireproto.aio
-from patience import LATE, until
+from patience import LONG, until
 from wireproto import EARLIEST, LATEST
 from wireproto.devbroker import DevBroker
 
@@ -71,7 +71,7 @@ def test_a_reader_that_is_dropped_has_none(client: Any, topic: str, stop: Any) -
     """Nor does it keep what it had read ahead of what its client may."""
     for _ in range(5):
         reader = client.reader(topic, stop=stop)
-        assert reader.poll(LATE) is not None
+        assert reader.poll(LONG) is not None
         assert len(own(client)) >= 1
         del reader
         gc.collect()
@@ -92,7 +92,7 @@ def test_a_consumer_that_is_dropped_leaves_its_group_and_has_none(client: Any, t
     group = f"dropped-{next(_numbers)}"
     for _ in range(3):
         consumer = client.consumer(topic, group=group)
-        while consumer.poll(LATE) is None:
+        while consumer.poll(LONG) is None:
             pass
         assert any(purpose.startswith("group") for purpose in own(client))
         del consumer
@@ -104,6 +104,6 @@ def test_a_consumer_that_is_dropped_leaves_its_group_and_has_none(client: Any, t
 def test_one_that_is_dropped_behind_its_client_is_nobody_s_business(broker: DevBroker, topic: str) -> None:
     with wireproto.connect(broker.url("kafka")) as client:
         reader = client.reader(topic)
-        assert reader.poll(LATE) is not None
+        assert reader.poll(LONG) is not None
     del reader
     gc.collect()

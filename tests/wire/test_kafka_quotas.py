@@ -10,11 +10,11 @@ import pytest
 
 import wireproto
 from kafka_nodes import SecondNode
-from patience import LATE
+from patience import KEPT
 from wireproto import LATEST
 from wireproto.devbroker import DevBroker
 
-MUTED = 2.5
+MUTED, SOON = 2.5, 20.0
 PRODUCE, FETCH = 0, 1
 _numbers = itertools.count()
 
@@ -56,12 +56,12 @@ def test_a_producer_sends_nothing_by_a_connection_that_is_not_read(broker: DevBr
     """Not until that is over, however short its `request_timeout`, and by that connection: it is no silent one."""
     seen = broker.record("kafka")
     with wireproto.connect(broker.url("kafka"), request_timeout=1.0) as client, client.producer(topic) as producer:
-        producer.send(b"before", partition=0).position(LATE)
+        producer.send(b"before", partition=0).position(SOON)
         throttle(PRODUCE)
-        producer.send(b"too much", partition=0).position(LATE)
+        producer.send(b"too much", partition=0).position(SOON)
         (told,) = (reply.at for reply in seen.replies("Produce") if reply.message.throttle_time_ms)
         receipts = [producer.send(b"later", partition=number) for number in range(2)]
-        assert [receipt.position(MUTED + LATE).offset for receipt in receipts] == [2, 0]
+        assert [receipt.position(MUTED + KEPT).offset for receipt in receipts] == [2, 0]
         sent = seen.requests("Produce")
         assert sent[2].at - told >= MUTED - 0.1
         assert len({request.connection for request in sent}) == 1
@@ -73,21 +73,21 @@ def test_small_records_without_a_key_leave_a_leader_whose_quota_is_used_up(
     """Though the partition that they stick to has room for thousands of them."""
     _, _, port = broker.address("kafka").rpartition(":")
     with wireproto.connect(broker.url("kafka")) as client, client.producer(topic) as producer:
-        where = producer.send(b"here").position(LATE).partition
+        where = producer.send(b"here").position(SOON).partition
         SecondNode(monkeypatch)(client.cluster.metadata, topic, where, "localhost", int(port))  # another connection
         throttle(PRODUCE)
-        assert producer.send(b"too much").position(LATE).partition == where, "they stick to it"
-        assert [producer.send(b"later").position(LATE).partition for _ in range(5)] == [1 - where] * 5
+        assert producer.send(b"too much").position(SOON).partition == where, "they stick to it"
+        assert [producer.send(b"later").position(SOON).partition for _ in range(5)] == [1 - where] * 5
 
 
 def test_another_connection_is_no_way_round_a_quota(broker: DevBroker, topic: str, throttle: Any) -> None:
     seen = broker.record("kafka")
     with wireproto.connect(broker.url("kafka")) as client, client.producer(topic) as producer:
         throttle(PRODUCE)
-        producer.send(b"too much", partition=0).position(LATE)
+        producer.send(b"too much", partition=0).position(SOON)
         (told,) = (reply.at for reply in seen.replies("Produce"))
         broker.kick("kafka")
-        assert producer.send(b"later", partition=0).position(MUTED + LATE).offset == 1
+        assert producer.send(b"later", partition=0).position(MUTED + KEPT).offset == 1
         assert seen.requests("Produce")[1].at - told >= MUTED - 0.1
 
 
@@ -95,15 +95,15 @@ def test_a_reader_asks_nothing_by_a_connection_that_is_not_read(broker: DevBroke
     seen = broker.record("kafka")
     with wireproto.connect(broker.url("kafka"), request_timeout=1.0, max_wait=0.05) as client:
         with client.producer(topic) as producer:
-            producer.send(b"x", partition=0).position(LATE)
+            producer.send(b"x", partition=0).position(SOON)
         throttle(FETCH)
         with client.reader(topic, stop=LATEST) as reader:
             assert [batch.values() for batch in reader] == [[b"x"]]
             assert reader.poll(0.0) is None
         with client.reader(topic, partitions=[0]) as reader:
             throttle(FETCH)
-            assert reader.poll(LATE) is not None
+            assert reader.poll(SOON) is not None
             (told,) = [reply.at for reply in seen.replies("Fetch") if reply.message.throttle_time_ms][1:]
-            assert reader.poll(MUTED + LATE) is None
+            assert reader.poll(MUTED + 1.5) is None
             later = [request.at for request in seen.requests("Fetch") if request.at > told]
             assert later[0] - told >= MUTED - 0.1

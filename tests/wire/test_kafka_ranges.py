@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 
 import wireproto
-from patience import LATE
 from wireproto import EARLIEST, LATEST, AtTime, LogOffset
 from wireproto.devbroker import DevBroker
 from wireproto.errors import OptionError
 from wireproto.kafka.codes import UnknownTopicOrPartition
-from wireproto.kafka.messages import FetchRequest, WriteTxnMarkersRequest
+from wireproto.kafka.messages import CreateAclsRequest, FetchRequest
 
 _numbers = itertools.count()
-RECORDS = 40
+RECORDS, SOON = 40, 20.0
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +28,7 @@ def broker() -> Iterator[DevBroker]:
 
 @pytest.fixture
 def client(broker: DevBroker) -> Iterator[Any]:
-    with wireproto.connect(broker.url("kafka"), timeout=LATE) as made:
+    with wireproto.connect(broker.url("kafka"), timeout=SOON) as made:
         yield made
 
 
@@ -79,7 +78,7 @@ def test_ranges_that_are_read_beside_each_other_have_connections_of_their_own(cl
 def test_a_range_that_is_left_in_the_middle_holds_up_no_other(broker: DevBroker, client: Any) -> None:
     topic = filled(client)
     reader = client.reader(topic, **span(topic, 0, 0, RECORDS * 10), max_wait=20.0)
-    assert reader.poll(LATE) is not None
+    assert reader.poll(SOON) is not None
     assert reader.poll(0.1) is None, "its next Fetch waits at the broker"
     reader.close()
     began = time.monotonic()
@@ -94,7 +93,7 @@ def test_a_range_reads_the_topic_that_there_is_now_and_tells_which(broker: DevBr
     with client.reader(topic, **span(topic, 0, 0, 20)) as reader:
         known = reader.topic_id
         assert known == client.admin().describe_topic(topic).details["topic_id"]
-    with wireproto.connect(broker.url("kafka"), timeout=LATE) as other:
+    with wireproto.connect(broker.url("kafka"), timeout=SOON) as other:
         other.admin().delete_topic(topic)
         filled(other, 1, name=topic)
     with client.reader(topic, **span(topic, 0, 0, RECORDS)) as reader:
@@ -148,4 +147,4 @@ def test_positions_of_many_topics_are_asked_for_together(broker: DevBroker, clie
 
 def test_the_newest_version_of_a_request_is_told(client: Any) -> None:
     assert client.newest(FetchRequest) >= 12
-    assert client.newest(WriteTxnMarkersRequest) is None, "the dev broker has none"
+    assert client.newest(CreateAclsRequest) is None, "the dev broker has none"

@@ -13,11 +13,11 @@ import pytest
 import wireproto
 from kafka_nodes import SecondNode
 from kafka_relay import Relay
-from patience import LATE, soon, until
+from patience import soon, until
 from wireproto import LATEST
 from wireproto.devbroker import DevBroker, Faults
 
-ENOUGH = 10.0
+SOON, ENOUGH = 20.0, 20.0
 """Seconds for what takes three and a little; without a look it takes `request_timeout`, 30 s."""
 _numbers = itertools.count()
 
@@ -59,10 +59,10 @@ def test_records_on_their_way_to_a_silent_leader_go_to_the_next_one(
     host, _, port = broker.address("kafka").rpartition(":")
     seen = broker.record("kafka")
     with wireproto.connect(broker.url("kafka")) as client, client.producer(topic, idempotence=idempotence) as producer:
-        producer.send(b"before", partition=1).position(LATE)
+        producer.send(b"before", partition=1).position(SOON)
         getattr(faults, fault)("Produce")
         stuck = [producer.send(b"stuck", partition=1)]
-        seen.wait("Produce", 2, timeout=LATE)
+        seen.wait("Produce", 2, timeout=SOON)
         stuck.append(producer.send(b"behind", partition=1))
         SecondNode(monkeypatch).later(topic, 1, host, int(port))
         first, second = [receipt.position(ENOUGH).offset for receipt in stuck]
@@ -81,7 +81,7 @@ def test_what_shares_a_request_with_a_partition_that_moved_is_sent_again_too(
     with wireproto.connect(broker.url("kafka")) as client, client.producer(topic, linger=0.2) as producer:
         faults.stall("Produce")
         receipts = [producer.send(b"x", partition=number) for number in range(2)]
-        sent = seen.wait("Produce", timeout=LATE)[0].message
+        sent = seen.wait("Produce", timeout=SOON)[0].message
         assert [len(data.partition_data) for data in sent.topic_data] == [2], "one request"
         SecondNode(monkeypatch).later(topic, 1, host, int(port))
         assert [receipt.position(ENOUGH).offset for receipt in receipts] == [0, 0]
@@ -92,10 +92,10 @@ def test_a_leader_that_takes_long_is_asked_for_elsewhere_and_waited_for(broker: 
     """A follower may hold it up. Nobody else leads, so nothing is sent twice."""
     seen = broker.record("kafka")
     with wireproto.connect(broker.url("kafka")) as client, client.producer(topic) as producer:
-        producer.send(b"before", partition=1).position(LATE)
+        producer.send(b"before", partition=1).position(SOON)
         asked = len(seen.requests("Metadata"))
         faults.delay("Produce", 5.0)
-        assert producer.send(b"slow", partition=1).position(ENOUGH + LATE).offset == 1
+        assert producer.send(b"slow", partition=1).position(ENOUGH).offset == 1
         looked = len(seen.requests("Metadata")) - asked
         assert 1 <= looked <= 4, "once a second from the third on"
         assert len(seen.requests("Produce")) == 2
@@ -103,12 +103,12 @@ def test_a_leader_that_takes_long_is_asked_for_elsewhere_and_waited_for(broker: 
 
 def test_a_producer_that_waits_for_nothing_looks_at_nothing(broker: DevBroker, topic: str) -> None:
     with wireproto.connect(broker.url("kafka")) as client, client.producer(topic) as producer:
-        producer.send(b"x", partition=1).position(LATE)
+        producer.send(b"x", partition=1).position(SOON)
         sender = producer._sending
         assert sender._watching, "it looks once more"
         idle = threading.Event()
         client.loop.call_at(soon(1.5), idle.set)
-        assert idle.wait(LATE + 1.5)
+        assert idle.wait(SOON)
         assert not sender._watching
 
 
@@ -123,7 +123,7 @@ def test_records_without_a_key_pass_by_a_leader_that_keeps_silent(broker: DevBro
         stuck = producer.send(b"stuck", partition=1)
         until(lambda: producer._sending._owing.silent, limit=ENOUGH)
         receipts = [producer.send(b"%d" % number) for number in range(20)]
-        assert {receipt.position(LATE).partition for receipt in receipts[1:]} == {0}, "the first one's place may have been chosen before"
+        assert {receipt.position(SOON).partition for receipt in receipts[1:]} == {0}, "the first one's place may have been chosen before"
         monkeypatch.undo()  # the one that there is leads again
         assert stuck.position(ENOUGH).partition == 1
         assert {receipt.position(ENOUGH).partition for receipt in [producer.send(b"after") for _ in range(4)]} == {0, 1}
@@ -139,14 +139,14 @@ def test_small_records_without_a_key_leave_a_leader_that_stands_still(
         wireproto.connect(broker.url("kafka")) as client,
         client.producer(topic, linger=0.0) as producer,
     ):
-        where = producer.send(b"here").position(LATE).partition
-        assert producer.send(b"here").position(LATE).partition == where, "they stick to it"
+        where = producer.send(b"here").position(SOON).partition
+        assert producer.send(b"here").position(SOON).partition == where, "they stick to it"
         if how == "cannot be reached":
             stopped.close()
         SecondNode(monkeypatch)(client.cluster.metadata, topic, where, "127.0.0.1", stopped.port)
         stuck = producer.send(b"stuck", partition=where)
         sending = producer._sending
         until(lambda: sending._owing.silent if how == "keeps silent" else sending._unreached, limit=ENOUGH)
-        assert {producer.send(b"%d" % number).position(LATE).partition for number in range(20)} == {1 - where}
+        assert {producer.send(b"%d" % number).position(SOON).partition for number in range(20)} == {1 - where}
         monkeypatch.undo()  # the one that there is leads again
         assert stuck.position(ENOUGH).partition == where

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import logging
 import random
+import socket
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import wireproto
-from patience import LATE
 from wireproto.devbroker import DevBroker
 from wireproto.kafka.metadata import Node
 
 METADATA = 3
 NODE = 1
+SOON = 15.0
+"""Seconds; who waits for an address that is another's has `request_timeout`, 30 s."""
 
 
 @pytest.fixture
@@ -55,9 +57,24 @@ def test_what_a_stranger_tells_at_a_nodes_old_address_is_not_taken_for_news(
         cluster = client.cluster
         cluster.metadata.nodes = {NODE: Node(NODE, host, int(port))}
         cluster.pool.drop_all("a test begins")
-        assert client.admin().list_topics(timeout=LATE) == ["ours"]
+        assert client.admin().list_topics(timeout=SOON) == ["ours"]
         assert cluster.metadata.nodes[NODE].port != int(port)
         assert not [conn for conn in client.loop.connections if conn.peer.endswith(f":{port}")]
+
+
+def test_where_no_node_that_was_told_of_is_left_the_addresses_of_the_url_are_asked(broker: DevBroker) -> None:
+    """Every node has moved since it was told of (KIP-899): nothing listens at any address that metadata knows."""
+    with wireproto.connect(broker.url("kafka"), timeout=20.0) as client, socket.socket() as gone:
+        client.admin().create_topic("moved")
+        with client.producer("moved") as producer:
+            producer.send(b"before").position(timeout=SOON)
+            gone.bind(("127.0.0.1", 0))
+            port = gone.getsockname()[1]
+            client.cluster.metadata.nodes = {NODE: Node(NODE, "127.0.0.1", port), NODE + 1: Node(NODE + 1, "127.0.0.1", port)}
+            client.cluster.pool.drop_all("a test begins")
+            producer.send(b"behind").position(timeout=SOON)
+        assert client.cluster.metadata.nodes[NODE].port != port
+        assert client.reader("moved", stop=wireproto.LATEST).poll(timeout=SOON).values() == [b"before", b"behind"]
 
 
 def test_another_cluster_at_the_address_that_the_user_names_is_told_and_taken(broker: DevBroker, caplog: pytest.LogCaptureFixture) -> None:
@@ -66,8 +83,8 @@ def test_another_cluster_at_the_address_that_the_user_names_is_told_and_taken(br
         before = client.loop.connections
         name_otherwise(broker)
         with caplog.at_level(logging.WARNING, "wireproto.kafka"):
-            assert client.admin().list_topics(timeout=LATE) == ["there"]
+            assert client.admin().list_topics(timeout=SOON) == ["there"]
             assert client.cluster.metadata.cluster_id == "another"
-            client.admin().list_topics(timeout=LATE)
+            client.admin().list_topics(timeout=SOON)
         assert len([line for line in caplog.messages if "a node of another cluster answers there" in line]) == 1
         assert all(conn.closed for conn in before), "what was known of the one before is forgotten"

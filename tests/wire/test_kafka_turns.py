@@ -233,12 +233,12 @@ def test_a_heartbeat_that_nobody_answers_is_followed_by_one_on_another_connectio
 ) -> None:
     with client.consumer(topic, f"g-{topic}", session_timeout=1.0) as consumer:
         take(consumer, 10)
+        lost = seen.wait("Heartbeat", timeout=SOON)[-1].connection
         silent = faults.drop("Heartbeat")
         deadline = time.monotonic() + SOON
         while silent.times:
             assert time.monotonic() < deadline
             consumer.poll(0.01)
-        lost = seen.requests("Heartbeat")[-1].connection
         seen.wait("Heartbeat", timeout=SOON, when=lambda one: one.connection != lost)
 
 
@@ -262,3 +262,50 @@ def test_a_coordinator_that_takes_its_time_is_waited_for_though_nobody_tells_who
         assert len(seen.requests("FindCoordinator")) > looks
         assert len(seen.requests("JoinGroup")) == joins + 1
         until(lambda: consumer.assignment, consumer)
+
+
+def test_how_long_nobody_was_reached_counts_anew_with_other_partitions(
+    broker: DevBroker, dial: Callable[..., Any], topic: str, faults: Faults
+) -> None:
+    """A member that has no partitions for longer than `request_timeout` behind a failure asks nobody, and is not failing."""
+    given: list[int] = []
+
+    def assigned(parts: frozenset[Any]) -> None:
+        given.append(len(parts))
+        if len(given) == 2:
+            broker.pause("kafka")
+
+    short = dial(request_timeout=2.0)
+    with short.consumer(topic, f"g-{topic}", session_timeout=30.0, auto_commit=False, on_assigned=assigned) as consumer:
+        take(consumer, 10)
+        broker.pause("kafka")
+        try:
+            for _ in range(5):
+                consumer.poll(0.1)
+            faults.drop("Fetch", times=-1)
+            faults.delay("JoinGroup", 2.5)
+            rebalance(faults)
+        finally:
+            broker.resume("kafka")
+        try:
+            until(lambda: len(given) == 2, consumer)
+            for _ in range(5):
+                consumer.poll(0.1)
+        finally:
+            broker.resume("kafka")
+
+
+def test_a_join_that_its_coordinator_holds_back_is_no_failure_when_the_connection_ends(
+    broker: DevBroker, dial: Callable[..., Any], topic: str, faults: Faults, seen: Recording
+) -> None:
+    """However often: somebody was reached each time, and waits for the other members."""
+    short = dial(request_timeout=1.0)
+    with short.consumer(topic, f"g-{topic}", session_timeout=30.0) as consumer:
+        faults.delay("JoinGroup", 600.0, times=-1)
+        for number in range(1, 5):
+            until(lambda number=number: len(seen.requests("JoinGroup")) >= number, consumer)  # type: ignore[misc]
+            assert consumer.poll(0.7) is None
+            broker.kick("kafka")
+        faults.clear()
+        broker.kick("kafka")
+        take(consumer, 10)

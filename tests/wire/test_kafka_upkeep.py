@@ -9,13 +9,14 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import wireproto
 from kafka_relay import Relay
-from patience import until
+from patience import soon, until
 from wireproto import LATEST
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.faults import Faults
@@ -24,6 +25,7 @@ from wireproto.errors import TimedOut
 from wireproto.kafka.codes import NotCoordinator, RebalanceInProgress, UnknownTopicOrPartition
 from wireproto.kafka.metadata import Node
 from wireproto.kafka.positions import listing
+from wireproto.kafka.routing import TRANSACTION
 from wireproto.position import LogOffset
 
 _numbers = itertools.count()
@@ -83,7 +85,7 @@ def test_a_silent_connection_is_not_waited_for_when_there_is_another_node(client
     faults.stall("Metadata")
     cluster.addresses = (*cluster.addresses, ("127.0.0.1", silent))  # neither answers: nobody is left
     with pytest.raises(TimedOut):
-        client.admin().list_topics(timeout=1.5)
+        client.admin().list_topics(timeout=3.0)
     assert len(client.loop.connections) > before, "another one was tried beside it"
 
 
@@ -256,3 +258,23 @@ def test_what_is_not_answered_in_time_is_asked_on_another_connection(broker: Dev
         faults.drop("ListOffsets")
         client.admin().positions(topic, timeout=LATE)
         assert len({request.connection for request in seen.requests("ListOffsets")}) > 1
+
+
+@pytest.mark.parametrize("ends", ["begun", "asked"])
+def test_a_coordinator_that_nobody_reaches_is_looked_up_again(client: Any, topic: str, ends: str) -> None:
+    """Its node was killed between two transactions: another one is the coordinator since."""
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    name = f"moved-{topic}"
+    with client.transactions(name) as work:
+        with work.begin() as turn:
+            turn.send(b"before", topic=topic)
+        cluster = client.cluster
+        cluster.metadata.nodes[77] = replace(next(iter(cluster.metadata.nodes.values())), id=77, host="127.0.0.1", port=port)
+        cluster._coordinators[TRANSACTION, name] = 77
+        if ends == "begun":
+            with work.begin(timeout=LATE) as turn:
+                turn.send(b"behind", topic=topic)
+        else:
+            cluster.drive(cluster.retrying(lambda: cluster.to_coordinator(name, TRANSACTION)(soon(LATE)), soon(LATE)), soon(LATE))
+        assert cluster._coordinators[TRANSACTION, name] != 77

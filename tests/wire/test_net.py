@@ -12,7 +12,7 @@ from contextlib import closing
 
 import pytest
 
-from patience import LATE, soon, until
+from patience import KEPT, soon, until
 from wireproto import _net
 from wireproto._net import Connection, Event, Loop, Mailbox
 from wireproto.errors import AuthError, Closed, ConnectError, Disconnected, TimedOut
@@ -69,7 +69,7 @@ def test_a_look_up_that_hangs_ends_at_the_deadline(monkeypatch: pytest.MonkeyPat
     for _ in range(3):
         with pytest.raises(TimedOut, match=r"the name slow\.example was not resolved in time"):
             dial(("slow.example", 1), soon(0.1))
-    assert 0.3 <= time.monotonic() - begin < 0.3 + LATE
+    assert 0.3 <= time.monotonic() - begin < 0.3 + KEPT
     assert lookups == ["slow.example"], "one thread for one name, however often it is asked"
     release.set()
 
@@ -109,12 +109,12 @@ def test_a_silent_address_does_not_keep_from_the_next(monkeypatch: pytest.Monkey
     finds(monkeypatch, [(socket.AF_INET, silent), (socket.AF_INET, ("127.0.0.1", port))])
     begin = time.monotonic()
     plain(("two.example", 1), soon()).close()
-    assert time.monotonic() - begin < 0.5 + LATE
+    assert time.monotonic() - begin < 0.5 + KEPT
     finds(monkeypatch, [(socket.AF_INET, silent)])
     begin = time.monotonic()
     with pytest.raises(TimedOut, match="no answer to the connection attempt"):
         plain(("one.example", 1), soon(0.2))
-    assert 0.2 <= time.monotonic() - begin < 0.2 + LATE
+    assert 0.2 <= time.monotonic() - begin < 0.2 + KEPT
     for filler in fillers:
         filler.close()
 
@@ -181,7 +181,7 @@ def test_a_connection_that_is_lost_at_once_is_given_out_as_it_is(loop: Loop, por
         conn.close("gone")
 
     opener = Opener(loop, port, handshake)
-    assert Pool(Tasks(loop), opener).get(("a", 1), "main", soon(2.0)).closed
+    assert Pool(Tasks(loop), opener).get(("a", 1), "main", soon()).closed
     assert len(opener.dialled) == 1
 
 
@@ -197,7 +197,7 @@ def test_a_worn_connection_is_given_to_nobody_and_closed_when_nothing_is_under_w
     assert second is not first
     assert call.wait(soon()), "who has something under way there keeps it until then"
     assert call.error is None
-    until(lambda: loop.connections == [second], "it is closed", 5.0)
+    until(lambda: loop.connections == [second], "it is closed")
 
 
 def test_a_connection_that_is_made_while_its_purpose_is_forgotten_is_closed(loop: Loop, port: int) -> None:
@@ -210,7 +210,7 @@ def test_a_connection_that_is_made_while_its_purpose_is_forgotten_is_closed(loop
     pool = Pool(Tasks(loop), Opener(loop, port, handshake))
     main = pool.get(("a", 1), "bulk 2", soon())  # forgets the other one's
     pool.dial(("a", 1), "bulk 1").ready_by(soon())
-    until(lambda: loop.connections == [main], "a connection of a purpose that is forgotten stays", 5.0)
+    until(lambda: loop.connections == [main], "a connection of a purpose that is forgotten stays")
     assert pool.peek(("a", 1), "bulk 1") is None
     assert not main.closed
 
@@ -226,7 +226,7 @@ def test_threads_share_one_dialling(loop: Loop, port: int) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(5)
+        thread.join(20)
     assert len(got) == 6
     assert len(set(map(id, got))) == 1
     assert len(dialler.dialled) == 1
@@ -265,57 +265,77 @@ def test_the_pool_backs_off_an_address_that_fails(loop: Loop) -> None:
     patient = Pool(Tasks(loop), Begun(loop, unused_port()), policy=Policy(first=60.0, ceiling=60.0))
     fail(patient, 20.0)
     begun.clear()
-    begin = fail(patient, 1.2)
+    begin = fail(patient, 3.0)
     assert len(begun) == 1
-    assert begin + 0.6 <= begun[0], "a pause that does not fit into the deadline is not sat out: the attempt has half of the time"
+    assert begin + 1.5 <= begun[0], "a pause that does not fit into the deadline is not sat out: the attempt has half of the time"
     with pytest.raises(ConnectError, match=r"connection refused: nothing listens there \(peer 127\.0\.0\.1:\d+\)"):
-        patient.get(("a", 1), "main", soon(0.02))
+        patient.get(("a", 1), "main", soon(0.2))  # time for the keeper to begin, and less than `BRIEF`
     assert patient.dialling(("a", 1)), "callers in a hurry do not bring the next attempt on"
+
+
+def unanswered(conn: Connection, asked: list[Connection]) -> Steps[None]:
+    """A handshake that waits for `answer_all`; `asked` has its connection from when that has something to answer."""
+    token = conn.next_token()
+    call = conn.submit(token, [struct.pack(">i", token), b"q"], timeout_at=soon())
+    asked.append(conn)
+    yield from reply(call, soon())
+
+
+def answer_all(conn: Connection) -> None:
+    """Have what the server remembers answered."""
+    token = conn.next_token()
+    conn.submit(token, [struct.pack(">i", token), b"a"])
 
 
 def test_a_waiter_outlives_the_short_deadline_of_who_began_the_dialling(loop: Loop, port: int) -> None:
     begun = threading.Event()
+    asked: list[Connection] = []
 
     def handshake(conn: Connection, deadline: float) -> Steps[None]:
         begun.set()
-        yield from asking(conn, b"d", struct.pack(">I", 1500))
+        yield from unanswered(conn, asked)
 
     pool = Pool(Tasks(loop), Opener(loop, port, handshake))
     failed: list[BaseException] = []
 
     def impatient() -> None:
         try:
-            pool.get(("a", 1), "main", soon(0.5))
+            pool.get(("a", 1), "main", soon(1.5))
         except TimedOut as error:
             failed.append(error)
+        answer_all(asked[0])
 
     thread = threading.Thread(target=impatient)
     thread.start()
-    assert begun.wait(5)
+    assert begun.wait(20)
     assert not pool.get(("a", 1), "main", soon()).closed
-    thread.join(5)
+    thread.join(20)
     assert [str(one) for one in failed] == ["the handshake is not over (peer a:1)"]
 
 
 def test_a_dialling_goes_on_behind_short_calls(loop: Loop, port: int) -> None:
     begun: list[float] = []
+    asked: list[Connection] = []
 
     def handshake(conn: Connection, deadline: float) -> Steps[None]:
         begun.append(deadline - time.monotonic())
-        yield from asking(conn, b"d", struct.pack(">I", 150))
+        yield from unanswered(conn, asked)
 
     pool = Pool(Tasks(loop), Opener(loop, port, handshake))
-    tries = 0
+    tries, deadline = 0, soon()
     while True:
         tries += 1
         try:
             conn = pool.get(("a", 1), "main", soon(0.05))
         except TimedOut:
+            assert time.monotonic() < deadline
             assert pool.dialling(("a", 1)) or pool.peek(("a", 1)) is not None
+            if tries >= 3 and asked:
+                answer_all(asked.pop())
             continue
         break
     assert not conn.closed
-    assert not pool.dialling(("a", 1))
+    until(lambda: not pool.dialling(("a", 1)))  # it is there a moment before its task has ended
     assert tries > 1
     assert len(begun) == 1, "one dialling served them all"
     assert begun[0] > 10.0
@@ -369,7 +389,7 @@ def test_a_client_that_is_closed_while_it_dials_leaves_no_socket_and_tells_who_w
     begin = time.monotonic()
     with pytest.raises(Closed):
         pool.get(("a", 1), "main", soon())
-    assert time.monotonic() - begin < LATE
+    assert time.monotonic() - begin < KEPT
     closing_.join(20)
     assert task.done
     gc.collect()  # a socket that was forgotten is a ResourceWarning, and that an error
@@ -413,7 +433,7 @@ def test_a_port_that_never_answers_is_named_in_time(listener: socket.socket) -> 
         begin = time.monotonic()
         with pytest.raises(TimedOut, match="not answered in time: is this a kafka port"):
             client.pool.get(listener.getsockname(), "main", soon())
-        assert time.monotonic() - begin < 0.5 + LATE
+        assert time.monotonic() - begin < 0.5 + KEPT
 
 
 def test_a_server_that_answers_no_more_is_not_taken_for_another_protocols(listener: socket.socket) -> None:
@@ -424,7 +444,7 @@ def test_a_server_that_answers_no_more_is_not_taken_for_another_protocols(listen
 
     thread = threading.Thread(target=serve)
     thread.start()
-    with closing(Client(CommonOptions(connect_timeout=0.5))) as client:
+    with closing(Client(CommonOptions(connect_timeout=1.5))) as client:  # in which `serve` is to answer, too
         gone = client.pool.get(listener.getsockname(), "main", soon())
         thread.join(5)
         until(lambda: gone.closed)
@@ -447,7 +467,7 @@ def test_a_client_retries_reads_meanwhile_and_ends_when_closed(port: int) -> Non
     begin = time.monotonic()
     with pytest.raises(Closed):
         client.pause(10)
-    assert time.monotonic() - begin < LATE
+    assert time.monotonic() - begin < KEPT
     with pytest.raises(Closed):
         client.pool.get(("127.0.0.1", port), "main", soon())
 
@@ -479,7 +499,7 @@ PONG = bytes.fromhex("00000009 00000005 0813 9a0100")
 def test_pulsars_ping_is_answered_while_nobody_calls(loop: Loop, listener: socket.socket) -> None:
     conn = loop.open(dial(listener.getsockname(), soon()), "p", "pulsar", 1 << 20)
     peer, _ = listener.accept()
-    peer.settimeout(5)
+    peer.settimeout(20)
     for _ in range(3):
         peer.sendall(PING)
         assert peer.recv(100) == PONG

@@ -27,7 +27,7 @@ def topic(client: Any) -> str:
     """Two partitions with 6 records each, `<partition>:<number>`, in batches of 3."""
     name = f"uses-{next(_numbers)}"
     client.admin().create_topic(name, partitions=2)
-    with client.producer(name, batch_records=3, linger=5.0) as out:
+    with client.producer(name, batch_records=3, linger=60.0) as out:
         for number in range(6):
             for partition in range(2):
                 out.send(b"%d:%d" % (partition, number), partition=partition)

@@ -48,7 +48,7 @@ def test_a_pull_says_all_that_brokers_go_by(client: RocketClient, topic: str, se
 def test_a_command_that_gets_no_answer_tells_which_and_of_whom(client: RocketClient, topic: str, faults: Faults) -> None:
     faults.drop("GetMaxOffset")
     with pytest.raises(TimedOut) as caught:
-        client.request(GetMaxOffsetRequest(topic=topic, queue_id=0), timeout=0.2)
+        client.request(GetMaxOffsetRequest(topic=topic, queue_id=0), timeout=2.0)
     (address,) = client.cluster.drive(client.cluster.masters(client.deadline(10.0)), client.deadline(10.0))
     assert (caught.value.message, caught.value.peer) == ("GetMaxOffsetRequest", address)
 

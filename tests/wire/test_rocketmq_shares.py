@@ -13,6 +13,7 @@ from wireproto.errors import Revoked
 from wireproto.position import LogOffset
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.member import Share
+from wireproto.rocketmq.messages import UpdateAndCreateTopicRequest
 
 PROTOCOL, BROKER = "rocketmq", {"auto_create": False}
 _numbers = itertools.count()
@@ -69,6 +70,10 @@ def test_a_commit_of_all_tells_which_queues_fell_to_another_member_since(client:
         with pytest.raises(Revoked) as caught:
             one.commit()
         assert {*caught.value.partitions} == {*two.assignment}
+        assert "fell to another member" in str(caught.value)
+        [ours] = one.assignment
+        with pytest.raises(Revoked, match="is not this member's"):
+            two.commit({ours: LogOffset(*ours, 1)})
         one.commit()
         assert client.admin().group_positions(group, f"{topic}-two").keys() == {*one.assignment}
 
@@ -112,3 +117,49 @@ def test_the_first_commits_of_a_group_all_stay(client: RocketClient, topic: str)
     with one:
         one.commit()
         assert set(client.admin().group_positions(group, f"{topic}-two")) == {(f"{topic}-two", 0), (f"{topic}-two", 1)}
+
+
+def lowered(client: RocketClient, topic: str) -> None:
+    """The topic has one queue of two, and the client knows."""
+    request = UpdateAndCreateTopicRequest(
+        topic=topic, default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6, topic_filter_type="SINGLE_TAG",
+        topic_sys_flag=0, order=False,
+    )  # fmt: skip
+    (address,) = client.cluster.drive(client.cluster.masters(client.deadline(10.0)), client.deadline(10.0))
+    client.request(request, to=address)
+    client.cluster.route(topic, client.deadline(10.0), fresh=True)
+
+
+def test_who_loses_a_queue_that_is_not_to_be_read_is_not_told_of_another_member(client: RocketClient, dial: Any, topic: str) -> None:
+    one, _ = shared_out(client, topic, 2)
+    lost = f"{topic}-two"
+    with one:
+        lowered(client, lost)
+        one._sharing.member.members_changed()
+        until(lambda: (one.poll(0.1), len(one.assignment) == 1)[1])
+        with pytest.raises(Revoked, match=r"two\[1\] is not to be read now, by its topic's route; the other positions are committed"):
+            one.commit()
+        with pytest.raises(Revoked, match=r"two\[1\] is not to be read now"):
+            one.commit({(lost, 1): LogOffset(lost, 1, 1)})
+
+
+def test_a_worker_that_lost_a_queue_is_told_why(client: RocketClient, dial: Any, topic: str) -> None:
+    client.admin().create_topic(f"{topic}-w", partitions=2)
+    with dial().producer(f"{topic}-w") as out:
+        out.send(b"x", partition=1).position(10.0)
+    with client.queue(f"{topic}-w", f"g-{topic}-w") as worker:
+        message = worker.receive(10.0)
+        lowered(client, f"{topic}-w")
+        worker._sharing.member.members_changed()
+        until(lambda: (worker.receive(0.1), len(worker._sharing.asked_for()) == 1)[1])
+        with pytest.raises(Revoked, match=r"w\[1\] is not to be read now, by its topic's route: the message comes again when it is"):
+            message.ack()
+
+
+def test_who_was_out_of_the_group_is_told_so(client: RocketClient, topic: str) -> None:
+    put(client, topic, 3)
+    with client.consumer(topic, f"g-{topic}", max_poll_interval=0.3) as consumer:
+        drained(consumer, 3)
+        until(lambda: consumer._sharing.member.left)
+        with pytest.raises(Revoked, match="was given up, since nothing was polled for max_poll_interval"):
+            consumer.commit()

@@ -20,7 +20,8 @@ from interrupting import Signal
 from wireproto.devbroker import DevBroker
 from wireproto.errors import WireprotoError
 
-SOON = 1.0
+SOON = 5.0
+"""Seconds: more than a busy machine stops for, and less than what is held up takes to come by itself (`request_timeout`)."""
 _numbers = itertools.count()
 
 

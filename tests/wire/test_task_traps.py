@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from patience import LATE, soon
+from patience import KEPT, soon
 from task_steps import ask, asking, begin, connect, waiting
 from wireproto._net import Call, Connection, Descriptors, Event, Loop, Mailbox, Timer
 from wireproto.errors import AuthError, Closed, Disconnected, Forked
@@ -163,7 +163,7 @@ def test_deadlines_of_a_task_are_kept_be_the_next_sooner_or_later(tasks: Tasks, 
 
     for answer, late in tasks.spawn(steps(), "deadlines").wait(soon()):
         assert answer is False
-        assert 0 <= late < LATE
+        assert 0 <= late < KEPT
 
 
 def test_each_waiter_gets_an_error_of_its_own(tasks: Tasks, loop: Loop) -> None:
@@ -327,7 +327,7 @@ def test_close_ends_all_tasks_in_the_keeper_and_tells_who_waits(port: int, caplo
     start = time.monotonic()
     with caplog.at_level(logging.WARNING, "wireproto"):
         loop.close()
-    assert time.monotonic() - start < LATE
+    assert time.monotonic() - start < KEPT
     thread.join(20)
     assert len(failed) == 1
     assert ended.count("wireproto-keeper closing: client 'closing' is closed") >= 3
@@ -359,7 +359,7 @@ def test_close_does_not_wait_for_a_step_that_blocks(port: int) -> None:
     assert inside.wait(20)
     start = time.monotonic()
     loop.close()
-    assert time.monotonic() - start < 1.0 + LATE
+    assert time.monotonic() - start < 1.0 + KEPT
     go.set()
 
 

@@ -23,8 +23,13 @@ from wireproto.devbroker import DevBroker
 from wireproto.due import NEVER, due
 from wireproto.errors import BufferFull, OptionError, RoleUnsupported, TimedOut, WireprotoError
 from wireproto.kafka import messages as k
+from wireproto.kafka.admin import ProducerInfo
+from wireproto.kafka.transactions import OpenTransaction
 from wireproto.pulsar import PulsarApi_pb2 as api
+from wireproto.pulsar.coordinators import TransactionId
 from wireproto.rocketmq import messages as r
+from wireproto.rocketmq.codes import NoPermission
+from wireproto.rocketmq.half import HalfMessage, Place
 from wireproto.zookeeper import messages as z
 from wireproto.zookeeper.multi import Delete
 from wireproto.zookeeper.watch import Watch
@@ -78,7 +83,11 @@ def arguments(protocol: str, topic: str, place: Any = None) -> dict[str, Any]:
         "enabled": True,
         "places": {(topic, 0): place},
         "topics": [topic],
-        "names": [0],
+        "names": [topic] if protocol == "kafka" else [0],
+        "key": (topic, 0),
+        "producer": ProducerInfo(7, 0, 0, 0, 0, 0),
+        "transactions": [OpenTransaction(topic, 7, 0, True)] if protocol == "kafka" else [TransactionId(0, 7)],
+        "commit": True,
         "most": 8,
     }
 
@@ -136,10 +145,19 @@ def roles(broker: DevBroker, protocol: str) -> Iterator[tuple[dict[str, Any], li
         made += [producer, receipts[-1]]
         if protocol != "zookeeper":
             made.append(stack.enter_context(client.producer()))
+        if protocol == "rocketmq":
+            work = stack.enter_context(client.transactional("g", check=print))
+            made += [work, half_of(client, work, topic)]
         if protocol == "zookeeper":
             tree = client.tree()
             made += [tree, tree.get_async("/"), Watch(client.loop)]
         yield arguments(protocol, topic, receipts[-1].position(30.0)), made
+
+
+def half_of(client: Any, work: Any, topic: str) -> HalfMessage:
+    """A half in hand, as this broker, which refuses them, would have stored it."""
+    queue = client.cluster.route(topic, time.monotonic() + 30.0).queues[0]
+    return HalfMessage(work, topic, (0, queue.broker, queue.queue_id), "A0", Place(0, 0))
 
 
 def told(call: Blocking, timeout: Any) -> str:
@@ -237,7 +255,7 @@ def test_a_time_that_is_past_waits_for_nothing(broker: DevBroker, roles: tuple[d
         broker.kick(protocol)
 
 
-@pytest.mark.parametrize("protocol", ["kafka", "pulsar", "zookeeper"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_asyncio_refuses_the_same(broker: DevBroker, protocol: str) -> None:
     topic = f"given-{next(_numbers)}"
     wrong = {}
@@ -274,6 +292,17 @@ def test_asyncio_refuses_the_same(broker: DevBroker, protocol: str) -> None:
                     "delivery.ack": held.ack,
                     "delivery.release": held.release,
                     "queue.close": worker.close,
+                }
+            if protocol == "rocketmq":
+                work = await client.transactional("a", check=print)
+                with pytest.raises(NoPermission):
+                    await work.send(b"1", topic=topic)
+                half = wireproto.aio.HalfMessage(work, HalfMessage(work._role, topic, (0, "broker", 0), "A0", Place(0, 0)))
+                every |= {
+                    "transactional.send": partial(work.send, b"1", topic=topic),
+                    "transactional.close": work.close,
+                    "half.commit": half.commit,
+                    "half.abort": half.abort,
                 }
             if protocol == "zookeeper":
                 tree = client.tree()

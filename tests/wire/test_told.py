@@ -106,8 +106,9 @@ def test_that_nobody_is_there_is_told_and_a_storm_is_a_line_a_second(
     broker: DevBroker, client: Any, topic: str, lines: Lines, protocol: str
 ) -> None:
     broker.pause(protocol)
+    began = time.monotonic()
     try:
-        stop = time.monotonic() + 2.5
+        stop = began + 2.5
         while time.monotonic() < stop:
             with pytest.raises(WireprotoError):
                 refusing(client)()
@@ -117,7 +118,7 @@ def test_that_nobody_is_there_is_told_and_a_storm_is_a_line_a_second(
     cause = line.partition(" (and")[0]
     times = [at for at, _, text in lines.all if text.startswith(cause)]
     assert len(times) >= 2
-    assert min((later - earlier for earlier, later in itertools.pairwise(times))) >= 0.99  # by two clocks
+    assert len(times) - 1 <= time.monotonic() - began, "not by when they were written: the first one may have been late"
 
 
 @pytest.mark.parametrize(("protocol", "request_name", "code"), [("kafka", "Metadata", 5), ("pulsar", "lookupTopic", 6)])

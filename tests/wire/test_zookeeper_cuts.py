@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from brokers.proxy import FaultProxy
+from patience import until
 from wireproto.devbroker import DevBroker, Faults
-from wireproto.errors import BufferFull, Revoked
+from wireproto.errors import BufferFull, Revoked, TimedOut
 from wireproto.net.task import Steps
 from wireproto.position import LATEST
-from wireproto.zookeeper.codes import EventType, SessionExpired
-from wireproto.zookeeper.messages import ReplyHeader, WatcherEvent
+from wireproto.zookeeper.acl import OPEN
+from wireproto.zookeeper.codes import EventType, NoAuth, SessionExpired
+from wireproto.zookeeper.messages import ACL, Id, ReplyHeader, WatcherEvent
 from wireproto.zookeeper.multi import Set
 from wireproto.zookeeper.session import State
 
@@ -169,6 +171,96 @@ def test_an_end_that_waits_while_its_session_ends_leaves_anothers_claim_alone(di
         assert last.receive(0.3) is None, "one worker at a time"
         again.ack()
         assert last.receive(0.3) is None
+
+
+SECRET = [ACL(perms=31 - 1, id=Id(scheme="world", id="anyone"))]
+"""Of a claim that its worker may not read."""
+
+
+def closed(worker: Any, faults: Faults, away: Callable[[str], None]) -> Callable[[], None]:
+    assert worker.receive(SECONDS) is not None
+    away("delete")
+    return lambda: worker.close(SECONDS)
+
+
+def unreadable(worker: Any, faults: Faults, away: Callable[[str], None]) -> Callable[[], None]:
+    faults.error("getData", NoAuth.code)
+    away("delete")
+
+    def receive() -> None:
+        with pytest.raises(NoAuth):
+            worker.receive(SECONDS)
+
+    return receive
+
+
+def released(worker: Any, faults: Faults, away: Callable[[str], None]) -> Callable[[], None]:
+    delivery = worker.receive(SECONDS)
+    away("multi")
+    with pytest.raises(TimedOut):
+        delivery.release(0.2)
+    return lambda: worker.close(SECONDS)
+
+
+def released_and_acked(worker: Any, faults: Faults, away: Callable[[str], None]) -> Callable[[], None]:
+    delivery = worker.receive(SECONDS)
+    away("multi")
+    with pytest.raises(TimedOut):
+        delivery.release(0.2)
+
+    def ack() -> None:
+        with pytest.raises(Revoked):
+            delivery.ack(SECONDS)
+
+    return ack
+
+
+@pytest.mark.parametrize(
+    ("give_back", "access"),
+    [(closed, OPEN), (closed, SECRET), (unreadable, OPEN), (released, OPEN), (released_and_acked, OPEN)],
+)
+def test_a_claim_that_is_given_back_again_after_a_lost_answer_leaves_anothers_alone(
+    dial: Any, jobs: str, faults: Faults, give_back: Callable[..., Callable[[], None]], access: Any
+) -> None:
+    client, other, third = dial(), dial(), dial()
+
+    def away(message: str) -> None:
+        faults.lose_reply(message)
+        faults.delay("createSession", 2.0)
+
+    queue, heir, last = client.queue(jobs, "g", acl=access), other.queue(jobs, "g"), third.queue(jobs, "g")
+    done: list[None] = []
+    again = give_back(queue, faults, away)
+    giving = threading.Thread(target=lambda: done.append(again()))
+    before = faults.seen("getData")
+    giving.start()
+    if give_back is unreadable:  # the refusal is for this worker, not for its heir
+        until(lambda: faults.seen("getData") > before)
+    delivery = heir.receive(SECONDS)
+    assert delivery.value == b"job"
+    giving.join(SECONDS)
+    assert done == [None]
+    third.tree().catch_up("/")
+    assert last.receive(0.2) is None, "one worker at a time"
+    delivery.ack()
+    assert other.tree().children(f"/{jobs}/entries")[0] == other.tree().children(f"/{jobs}/taken")[0] == []
+
+
+def test_what_a_close_had_no_time_to_give_back_is_given_back_behind_it(broker: DevBroker, proxy: FaultProxy, dial: Any, jobs: str) -> None:
+    client, other = dial(proxy.url(broker.url("zookeeper"))), dial()
+    suspended = threading.Event()
+    client.tree().on_state(lambda event: suspended.set() if event.state is State.SUSPENDED else None)
+    worker, heir = client.queue(jobs, "g"), other.queue(jobs, "g")
+    assert worker.receive(SECONDS) is not None
+    proxy.refuse()
+    assert suspended.wait(SECONDS)
+    with pytest.raises(TimedOut):
+        worker.close(0.1)
+    worker.close(0.0)
+    assert heir.receive(0.1) is None
+    proxy.heal()
+    assert heir.receive(SECONDS).value == b"job"
+    assert client.tree().state is State.CONNECTED
 
 
 def test_a_queue_that_is_made_again_is_gone_on_with(dial: Any, jobs: str) -> None:

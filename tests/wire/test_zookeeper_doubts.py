@@ -20,8 +20,8 @@ from wireproto.zookeeper.session import State
 
 PROTOCOL, SECONDS = "zookeeper", 20.0
 CLIENT = {"timeout": SECONDS}
-SHORT = 0.4
-AWAY = 3.0
+SHORT = 1.0
+AWAY = 4.0
 """Seconds until there is a connection again."""
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import wireproto
-from patience import LATE, until
+from patience import KEPT, LATE, until
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.errors import Disconnected, ProtocolError, Revoked, TimedOut, TransportError
 from wireproto.position import LATEST
@@ -80,7 +80,7 @@ def test_a_reply_that_never_comes_keeps_the_timeout(tree: Any, faults: Faults) -
     begin = time.monotonic()
     with pytest.raises(TimedOut):
         tree.get("/n", timeout=0.3)
-    assert 0.3 <= time.monotonic() - begin < 0.3 + LATE
+    assert 0.3 <= time.monotonic() - begin < 0.3 + KEPT
     assert tree.get("/n")[0] == b"data"
 
 
@@ -101,7 +101,7 @@ def test_a_server_that_hangs_up_is_asked_again(broker: DevBroker, faults: Faults
     begin = time.monotonic()
     with pytest.raises(TransportError, match="zookeeper port"):
         wireproto.connect(broker.url("zookeeper"), timeout=1.0)
-    assert time.monotonic() - begin < 1.0 + LATE
+    assert time.monotonic() - begin < 1.0 + KEPT
 
 
 def test_a_server_that_served_and_hangs_up_is_no_wrong_port(broker: DevBroker, client: Any, faults: Faults) -> None:
@@ -335,7 +335,8 @@ def test_a_message_in_hand_is_given_back_at_close_over_a_lost_connection(client:
     getattr(faults, fault)("delete")
     queue.close(20.0)
     assert client.tree().children("/jobs/taken")[0] == []
-    assert (faults.seen("delete"), faults.seen("sync")) == (2, 0), "what was handed out is known to be ours: nobody asks"
+    done = fault == "lose_reply"
+    assert (faults.seen("delete"), faults.seen("getData")) == ((1, 1) if done else (2, 1)), "who repeats asks first"
 
 
 @pytest.mark.parametrize("gone", ["the claim", "the session"])
@@ -401,23 +402,23 @@ def test_a_poll_keeps_its_timeout_when_the_server_falls_silent_within_a_run(clie
         came.append(1)
         return len(came) == 10
 
-    faults.delay("getData", 3.0, when=tenth)
+    faults.delay("getData", 3.5, when=tenth)
     first = None
     while first is None:
-        begin = time.monotonic()
         first = reader.poll(0.5)
-        assert time.monotonic() - begin < 0.5 + LATE
-    assert 0 < len(first.values()) < 50
+    assert 0 < len(first.values()) < 50, "the poll has not waited for the tenth"
     values = list(first.values())
-    for _ in range(100):
-        begin = time.monotonic()
+    empty = 0
+    for _ in range(200):
         batch = reader.poll(0.1)
-        assert time.monotonic() - begin < 0.1 + LATE
         if batch is not None:
             values += batch.values()
+        elif len(values) < 50:
+            empty += 1
         if reader.done:
             break
     assert values == [b"%d" % number for number in range(50)]
+    assert empty > 3, "as many polls came back in time while the tenth was waited for"
     assert faults.seen("getData") == 50
 
 
@@ -429,10 +430,10 @@ def test_a_poll_keeps_its_timeout_when_no_answer_comes_at_all(client: Any, fault
     faults.stall("getData")
     begin = time.monotonic()
     assert reader.poll(0.3) is None
-    assert 0.3 <= time.monotonic() - begin < 0.3 + LATE
+    assert 0.3 <= time.monotonic() - begin < 0.3 + KEPT
     begin = time.monotonic()
     assert reader.poll(0) is None
-    assert time.monotonic() - begin < 0.1 + LATE
+    assert time.monotonic() - begin < KEPT
 
 
 @pytest.mark.parametrize("fault", ["lose_reply", "disconnect"])
@@ -450,7 +451,7 @@ def test_listing_queues_keeps_its_timeout(client: Any, faults: Faults) -> None:
     begin = time.monotonic()
     with pytest.raises(TimedOut):
         client.admin().list_topics(timeout=0.3)
-    assert 0.3 <= time.monotonic() - begin < 0.3 + LATE
+    assert 0.3 <= time.monotonic() - begin < 0.3 + KEPT
 
 
 def test_a_watch_whose_answer_was_just_read_is_armed_again_on_the_next_connection(broker: DevBroker, tree: Any, faults: Faults) -> None:

@@ -16,11 +16,14 @@ from typing import Any
 
 import pytest
 
-from wireproto.errors import WireprotoError
+from wireproto.errors import TimedOut, WireprotoError
 from wireproto.position import LATEST
+from wireproto.zookeeper.asking import Asking
 from wireproto.zookeeper.errors import ConnectionLoss
+from wireproto.zookeeper.events import Events
 from wireproto.zookeeper.producer import QueueProducer as Producer
 from wireproto.zookeeper.queue import QueueWorker as Worker
+from wireproto.zookeeper.tree import Tree
 
 PROTOCOL = "zookeeper"
 SECONDS = 20.0
@@ -205,3 +208,39 @@ def test_what_an_interrupted_receive_has_claimed_is_not_handed_out_behind_its_se
             delivery.ack()
         worker.close(SECONDS)
     assert hits > 5
+
+
+SETTING = (Asking.calling, Asking.submitting, Events.setting)
+TAKING = (Tree.remove_watch.__wrapped__, Events.take_back, Events._vain, Events.taken_back, Events.settling)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("call", ["add_watch", "get", "remove_watch"])
+def test_a_watch_that_is_interrupted_anywhere_holds_up_no_later_one(dial: Any, call: str) -> None:
+    tree, hits = dial().tree(), 0
+    tree.create(f"/watched-{call}")
+
+    def told(event: Any) -> None:
+        pass
+
+    calls: dict[str, Callable[[str], Any]] = {
+        "add_watch": lambda path: tree.add_watch(path, told, timeout=SECONDS),
+        "get": lambda path: tree.get(path, watch=told, timeout=SECONDS),
+        "remove_watch": lambda path: tree.remove_watch(path, told, timeout=SECONDS),
+    }
+    for number, (code, line) in enumerate(lines(TAKING if call == "remove_watch" else SETTING)):
+        where = f"{code.co_name}:{line}"
+        path = tree.create(f"/watched-{call}/{number}")
+        if call == "remove_watch":
+            tree.add_watch(path, told)
+        if not interrupted(code, line, lambda path=path: calls[call](path)):  # type: ignore[misc]
+            continue
+        hits += 1
+        tree.exists("/")  # behind what was sent
+        try:
+            tree.add_watch(path, told, timeout=SECONDS)
+            tree.remove_watch(path, timeout=SECONDS)
+        except TimedOut:
+            pytest.fail(f"it waits for what was interrupted at {where}")
+        assert not tree.has_watch(path), where
+        assert not tree._link.events._setting, where
+    assert hits > (2 if call == "remove_watch" else 10)

@@ -13,7 +13,7 @@ import pytest
 
 import wireproto
 from brokers.proxy import FaultProxy
-from patience import LATE, until
+from patience import KEPT, LATE, until
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.errors import AuthError, ConnectError, TimedOut
 from wireproto.zookeeper.errors import ConnectionLoss
@@ -128,7 +128,7 @@ def test_an_outcome_stays(dial: Any, faults: Faults, node: str) -> None:
 
 def test_a_call_that_timed_out_may_be_asked_again(dial: Any, faults: Faults, node: str) -> None:
     tree = dial().tree()
-    faults.delay("setData", 0.5)
+    faults.delay("setData", 1.5)
     call = tree.set_async(node, b"1")
     with pytest.raises(TimedOut):
         call.result(0.05)
@@ -227,13 +227,13 @@ def test_clients_that_lose_a_server_together_spread(
     tree.exists("/")
     first, second = seen.requests("createSession")
     assert first.at < begin
-    assert least <= second.at - begin < least + LATE
+    assert least <= second.at - begin < least + KEPT
 
 
 @pytest.mark.parametrize("told", ["ping", "getData"])
 def test_a_server_that_wants_an_identity_is_given_up(broker: DevBroker, faults: Faults, dial: Any, told: str) -> None:
     seen = broker.record("zookeeper")
-    client = dial(session_timeout=1.2)
+    client = dial(session_timeout=6.0)  # what a busy machine takes from it is no reason to come anew
     tree = client.tree()
     states: list[State] = []
     over, closed = threading.Event(), threading.Event()
@@ -330,7 +330,7 @@ def test_a_silent_address_of_a_name_has_its_share_of_time(broker: DevBroker, dia
     with socket.create_server(("127.0.0.2", port)):
         begin = time.monotonic()
         dial(f"zookeeper://ensemble.test:{port}", shuffle=False, session_timeout=2.0)
-        assert 1.0 <= time.monotonic() - begin < 1.0 + LATE
+        assert 1.0 <= time.monotonic() - begin < 1.0 + KEPT
 
 
 def test_clients_spread_over_the_addresses_of_a_name(broker: DevBroker, named: Any) -> None:

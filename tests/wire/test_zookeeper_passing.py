@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from patience import LATE, until
+from patience import KEPT, until
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.errors import TimedOut
 from wireproto.zookeeper.codes import SessionMoved, ThrottledOp
@@ -154,7 +154,7 @@ def test_a_worker_that_hears_not_now_all_the_time_has_nothing_in_time(
         faults.error(message, code, times=-1)
         begin = time.monotonic()
         assert queue.receive(1.0) is None
-        assert 1.0 <= time.monotonic() - begin < 1.0 + LATE
+        assert 1.0 <= time.monotonic() - begin < 1.0 + KEPT
         assert len(seen.requests(message)) < 30, "no storm"
         faults.clear()
         delivery = queue.receive(SECONDS)
@@ -247,13 +247,13 @@ def test_a_read_that_is_sent_again_behind_a_lost_connection_is_told(dial: Any, f
 def test_a_storm_of_not_now_is_a_line_a_second(dial: Any, faults: Faults, node: str, lines: Lines) -> None:
     tree = dial().tree()
     faults.error("getData", -127, times=-1)
-    over = time.monotonic() + 2.5
-    while time.monotonic() < over:
+    began = time.monotonic()
+    while time.monotonic() < began + 2.5:
         with pytest.raises((ThrottledOp, TimedOut)):
             tree.get(node, timeout=0.1)
     times = [at for at, _ in lines.like("INFO tried again, while there is time: THROTTLEDOP")]
     assert len(times) >= 2
-    assert min(later - earlier for earlier, later in itertools.pairwise(times)) >= 0.99  # by two clocks
+    assert len(times) - 1 <= time.monotonic() - began, "not by when they were written: the first one may have been late"
 
 
 def test_messages_that_are_sent_again_are_told_with_their_number(dial: Any, faults: Faults, jobs: str, lines: Lines) -> None:
@@ -275,6 +275,7 @@ def test_messages_that_a_server_refuses_are_told(dial: Any, faults: Faults, jobs
 
 def test_a_listener_that_fails_is_a_line_a_second(dial: Any, lines: Lines) -> None:
     tree, called = dial().tree(), itertools.count()
+    began = time.monotonic()
 
     def fails(event: Any) -> None:
         next(called)
@@ -288,7 +289,7 @@ def test_a_listener_that_fails_is_a_line_a_second(dial: Any, lines: Lines) -> No
     tree.link.events.dispatcher.call([lambda event: over.set()], None)
     assert over.wait(SECONDS)
     assert next(called) == 201
-    assert len(lines.like("WARNING the callback", "in the listener")) <= 2
+    assert len(lines.like("WARNING the callback", "in the listener")) <= 1 + time.monotonic() - began
 
 
 def test_callbacks_that_fail_are_a_line_a_second_with_the_place(broker: DevBroker, dial: Any, node: str, lines: Lines) -> None:
@@ -299,15 +300,15 @@ def test_callbacks_that_fail_are_a_line_a_second_with_the_place(broker: DevBroke
         raise ZeroDivisionError("in the callback")
 
     tree.add_watch(node, fails)
-    over = time.monotonic() + 2.5
-    while time.monotonic() < over:
+    began = time.monotonic()
+    while time.monotonic() < began + 2.5:
         tree.set(node, b"1")
     tree.get(node, watch=lambda event: fine.set())
     tree.set(node, b"2")
     assert fine.wait(SECONDS), "the others are called"
     until(lambda: len(lines.like("WARNING the callback")) >= 2, limit=SECONDS)
     times = [at for at, _ in lines.like("WARNING the callback")]
-    assert min(later - earlier for earlier, later in itertools.pairwise(times)) >= 0.99  # by two clocks
+    assert len(times) - 1 <= time.monotonic() - began, "not by when they were written: the first one may have been late"
     assert next(called) > 20
     (_, first), *_ = lines.like("WARNING the callback")
     assert "raise ZeroDivisionError" in first

@@ -139,7 +139,7 @@ def test_an_identity_that_waits_while_its_scopes_session_ends_is_not_the_next_on
     tree = dial().tree()
     scope, suspended = tree.session_scope(), threading.Event()
     tree.on_state(lambda event: suspended.set() if event.state is State.SUSPENDED else None)
-    faults.delay("createSession", 0.5)
+    faults.delay("createSession", 1.5)
     broker.call("zookeeper", "expire", tree.session[0])
     assert suspended.wait(SECONDS)
     with pytest.raises(SessionExpired):

@@ -13,7 +13,7 @@ import pytest
 import wireproto
 import wireproto.aio
 from brokers.proxy import FaultProxy
-from patience import LATE, until
+from patience import KEPT, until
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.errors import Closed, TimedOut
 from wireproto.zookeeper.codes import AuthFailed, NoNode, NotReadOnly, SessionExpired
@@ -69,7 +69,7 @@ def test_a_session_is_lost_by_the_clock_before_a_server_can_have_ended_it(broker
     assert tree.safe_for() > 0.0
     lost = told.wait(State.SUSPENDED, State.LOST)
     last = max(ping.at for ping in [*pings, *seen.requests("ping")])
-    assert lost < last + 3.0 + LATE
+    assert lost < last + 3.0 + KEPT
     assert lost >= pings[0].at + 3.0 - 0.1, "three quarters of the time-out behind what was answered last"
     assert (tree.state, tree.safe_for()) == (State.LOST, 0.0)
     broker.resume("zookeeper")  # as behind an election, sessions have their whole time again
@@ -92,7 +92,7 @@ def test_a_server_that_answers_no_pings_makes_a_session_lost_though_it_answers_o
     """Bytes flow, so the connection is kept; when the server last heard of this session, nobody knows."""
     tree = dial(session_timeout=4.0).tree()
     told = Told(tree)
-    faults.drop("ping", times=-1)
+    faults.drop("ping", times=4)  # as many as make it lost: with more, answers would be taken for those of pings that are too long ago
     deadline = time.monotonic() + SECONDS
     while State.LOST not in told.states and time.monotonic() < deadline:
         tree.exists(node)
@@ -112,14 +112,14 @@ def test_a_write_is_not_sent_before_the_state_was_held_against_the_clock(dial: A
 
 
 def test_what_is_safe_grows_with_each_answer(dial: Any, seen: Any) -> None:
-    tree = dial(session_timeout=1.5).tree()
+    tree = dial(session_timeout=4.0).tree()
     begin = time.monotonic()
     ends = [time.monotonic() + tree.safe_for()]
     pings = seen.wait("ping", 4, timeout=SECONDS)
-    while ends[-1] < pings[2].at + 1.125 - 0.05 and time.monotonic() < begin + SECONDS:
+    while ends[-1] < pings[2].at + 3.0 - 0.05 and time.monotonic() < begin + SECONDS:
         ends.append(time.monotonic() + tree.safe_for())
-    assert ends[0] <= begin + 1.125 + 0.05
-    assert ends[-1] >= pings[2].at + 1.125 - 0.05
+    assert ends[0] <= begin + 3.0 + 0.05
+    assert ends[-1] >= pings[2].at + 3.0 - 0.05
     assert tree.state is State.CONNECTED
 
 
@@ -137,9 +137,9 @@ def test_what_is_safe_runs_out_where_the_leader_does_not_answer_though_its_serve
     """A follower that is cut off goes on answering pings by itself, and the leader ends the session."""
     faults.drop("sync", times=-1)
     begin = time.monotonic()
-    tree = dial(session_timeout=2.0).tree()
+    tree = dial(session_timeout=4.0).tree()
     until(lambda: tree.safe_for() == 0.0, limit=SECONDS)
-    assert begin + 1.4 < time.monotonic() < begin + 2.0 + LATE, "the leader knew of it at the handshake"
+    assert begin + 2.9 < time.monotonic() < begin + 4.0 + KEPT, "the leader knew of it at the handshake"
     assert tree.state is State.CONNECTED
     faults.clear()
     tree._link.current.close("as a server that has noticed")
@@ -205,8 +205,8 @@ def test_closing_without_a_connection_ends_the_session_all_the_same(broker: DevB
     proxy.heal()
     begin = time.monotonic()
     client.close()
-    assert gone.wait(5.0) is not None
-    assert time.monotonic() - begin < LATE
+    assert gone.wait(SECONDS) is not None
+    assert time.monotonic() - begin < KEPT
 
 
 @pytest.mark.parametrize("face", ["sync", "asyncio"])
@@ -242,7 +242,7 @@ def test_a_close_between_two_servers_waits_for_the_next_one(
         client.tree().create(mine, ephemeral=True)
         cut()
         client.close()
-    assert gone.wait(LATE) is not None
+    assert gone.wait(SECONDS) is not None
     healing.join(SECONDS)
     assert "is not ended" not in caplog.text
 
@@ -263,8 +263,57 @@ def test_a_close_whose_server_is_silent_is_done_by_the_next_one(broker: DevBroke
     faults.stall("closeSession")
     begin = time.monotonic()
     client.close()
-    assert time.monotonic() - begin < 2.5 + LATE
+    assert time.monotonic() - begin < 2.5 + KEPT
     assert other.exists(f"{node}/mine") is None
+
+
+@pytest.mark.parametrize("how", ["with a thread", "in a listener"])
+def test_two_closes_of_one_client_just_after_a_cut_end_its_session(
+    broker: DevBroker, proxy: FaultProxy, dial: Any, node: str, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    client, other = dial(proxy.url(broker.url("zookeeper")), session_timeout=30.0), dial().tree()
+    gone = other.watch()
+    client.tree().create(f"{node}/mine", ephemeral=True)
+    assert other.exists(f"{node}/mine", watch=gone) is not None
+    closing, done = threading.Event(), threading.Event()
+
+    def close() -> None:
+        closing.set()
+        client.close()
+        done.set()
+
+    told = Told(client.tree())
+    if how == "in a listener":
+        client.tree().on_state(lambda event: close() if event.state is State.SUSPENDED else None)
+    proxy.refuse()
+    if how == "with a thread":
+        told.wait(State.SUSPENDED)
+        threading.Thread(target=close).start()
+    assert closing.wait(SECONDS)
+    until(lambda: client.tree().state is State.CLOSED)  # the first one looks for a server
+    with pytest.raises(TimedOut, match="another thread is closing"):
+        client.close(0.1)
+    proxy.heal()
+    client.close()
+    assert done.wait(SECONDS)
+    assert gone.wait(SECONDS) is not None
+    assert "is not ended" not in caplog.text
+
+
+def test_a_close_begins_with_another_server_than_the_silent_one(broker: DevBroker, proxy: FaultProxy, dial: Any, node: str) -> None:
+    other, gone = dial().tree(), None
+    with FaultProxy() as second:
+        urls = [one.url(broker.url("zookeeper")) for one in (proxy, second)]
+        client = dial(",".join([urls[0], urls[1].partition("://")[2]]), session_timeout=30.0, shuffle=False)
+        client.tree().create(f"{node}/mine", ephemeral=True)
+        gone = other.watch()
+        assert other.exists(f"{node}/mine", watch=gone) is not None
+        proxy.stall()
+        begin = time.monotonic()
+        client.close()
+        assert time.monotonic() - begin < 2.5 + KEPT
+        assert gone.wait(SECONDS) is not None
+    proxy.heal()
 
 
 def test_a_close_whose_answer_is_lost_learns_that_it_was_done(
@@ -307,7 +356,7 @@ def test_closing_does_not_wait_longer_for_servers_than_the_session_is_worth(brok
             told.wait(State.SUSPENDED)
         begin = time.monotonic()
         client.close(30.0)
-        assert time.monotonic() - begin < worth + LATE
+        assert time.monotonic() - begin < worth + 3.0
         proxy.heal()
 
 
@@ -318,7 +367,7 @@ def test_closing_keeps_its_timeout_while_no_server_is_there(broker: DevBroker, p
     told.wait(State.SUSPENDED)
     begin = time.monotonic()
     client.close(0.5)
-    assert time.monotonic() - begin < 0.5 + LATE
+    assert time.monotonic() - begin < 0.5 + 3.0
 
 
 def test_who_waits_for_a_connection_is_told_of_the_end_at_once(broker: DevBroker, proxy: FaultProxy, dial: Any, node: str) -> None:
@@ -339,10 +388,11 @@ def test_who_waits_for_a_connection_is_told_of_the_end_at_once(broker: DevBroker
     thread.start()
     begin = time.monotonic()
     client.close()
-    assert 2.5 < time.monotonic() - begin < 3.0 + LATE
-    thread.join(LATE)
+    ended = time.monotonic()
+    assert 2.5 < ended - begin < 4.9
+    thread.join(SECONDS)
     assert len(failed) == 1
-    assert failed[0] - begin < 2.0
+    assert failed[0] < ended - 0.5, "and not when the close was over"
 
 
 @pytest.mark.parametrize("wrong", ["id", "password", "ended"])
@@ -370,7 +420,7 @@ def test_an_identity_that_nobody_answered_is_given_again_and_others_may_follow(
     broker: DevBroker, dial: Any, node: str, faults: Faults, seen: Any
 ) -> None:
     tree = dial().tree()
-    faults.delay("auth", 0.6)
+    faults.delay("auth", 1.6)
     with pytest.raises(TimedOut):
         tree.add_auth("digest", "ann:a", timeout=0.05)
     tree.add_auth("digest", "bob:b", timeout=SECONDS)

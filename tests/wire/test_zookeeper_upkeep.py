@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import wireproto
-from patience import LATE
+from patience import KEPT
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.zookeeper.codes import EventType
 from wireproto.zookeeper.session import SessionEvent, State
@@ -53,7 +53,7 @@ def test_an_idle_session_keeps_its_connection_by_pings(dial: Any, seen: Any) -> 
     assert {ping.connection for ping in pings} == {0}
     assert tree._link.current is conn
     assert len(seen.requests("createSession")) == 1
-    assert pings[8].at - pings[0].at >= 8 * 0.75 - 0.1, "a sixth of the time-out lies between them"
+    assert pings[8].at - pings[0].at >= 8 * 0.75 - 1.0, "a sixth of the time-out lies between them"
 
 
 def test_a_busy_session_pings_as_well(dial: Any, seen: Any) -> None:
@@ -76,7 +76,7 @@ def test_a_busy_session_pings_as_well(dial: Any, seen: Any) -> None:
 
 
 def test_a_server_that_falls_silent_is_left_in_time(dial: Any, faults: Faults, node: str, seen: Any) -> None:
-    tree = dial(session_timeout=6.0).tree()
+    tree = dial(session_timeout=12.0).tree()  # of which a busy machine may take some seconds
     session = tree.session
     connected = seen.replies("createSession")[0].at
     seen.clear()
@@ -84,7 +84,7 @@ def test_a_server_that_falls_silent_is_left_in_time(dial: Any, faults: Faults, n
     faults.stall("ping")
     (again,) = seen.wait("createSession", 1, timeout=SECONDS)
     heard = max([connected, *(reply.at for reply in seen.replies() if reply.at < again.at)])
-    assert 4.0 <= again.at - heard < 6.0, "after two thirds of the time-out: else the session is over before another server is reached"
+    assert 8.0 <= again.at - heard < 12.0, "after two thirds of the time-out: else the session is over before another server is reached"
     assert wait(State.CONNECTED)
     assert tree.session == session
     assert tree.get(node)[0] == b"0"
@@ -103,7 +103,7 @@ def test_a_silent_server_does_not_eat_the_others_time(broker: DevBroker, dial: A
         begin = time.monotonic()
         dial(url, shuffle=False, session_timeout=session, timeout=20.0, connect_timeout=10.0)
         took = time.monotonic() - begin
-        assert share <= took < share + LATE, "each server has its share of the session's time, and a second at least"
+        assert share <= took < share + KEPT, "each server has its share of the session's time, and a second at least"
         for filler in fillers:
             filler.close()
 

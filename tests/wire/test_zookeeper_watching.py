@@ -184,7 +184,7 @@ def test_a_watch_that_stays_and_is_being_set_anew_is_left_to_the_server(dial: An
     second = tree.watch()
     tree.add_watch(node, first.append)
     tree.children(node, watch=tree.watch())
-    faults.delay("addWatch", 0.3)
+    faults.delay("addWatch", 1.5)
     setting = threading.Thread(target=tree.add_watch, args=(node, second))
     setting.start()
     until(lambda: bool(tree._link.events._setting))
@@ -212,7 +212,7 @@ def test_a_server_that_does_not_tell_a_watch_from_others_keeps_it(dial: Any, nod
 def test_a_watch_that_was_set_though_nobody_heard_of_it_can_be_taken_back(dial: Any, node: str, faults: Faults, recursive: bool) -> None:
     tree, other = dial().tree(), dial().tree()
     called: list[Any] = []
-    faults.delay("addWatch", 0.3)
+    faults.delay("addWatch", 1.5)
     with pytest.raises(TimedOut):
         tree.add_watch(node, called.append, recursive=recursive, timeout=0.05)
     tree.exists(node)  # behind it on the wire

@@ -22,7 +22,7 @@ cdef tuple KAFKA_PLACE = ("topic", "partition")
 cdef class KafkaLoneCore(KafkaFetchForm):
     """See LoneFetch."""
 
-    cdef public object link, topics, asked, ticket, cursor, call, sent, make_chunk
+    cdef public object link, topics, asked, ticket, cursor, call, sent
     cdef public double until
 
     cdef bint waits(self, object plan, object topics) except -1:
@@ -38,18 +38,23 @@ cdef class KafkaLoneCore(KafkaFetchForm):
 
     def chunk(self, call, bint committed):
         """What a plain answer brings, behind which the same may be asked; None: the long way's."""
+        return self.chunk_of(call, committed)
+
+    cdef KafkaChunk chunk_of(self, object call, bint committed):
         cdef object cursor = self.cursor
         cdef tuple found
-        if call.frame is None:
+        frame = call.frame
+        if frame is None:
             return None
-        found = self.read(call.frame)
+        found = self.read(frame)
         if found is None:
             return None
         end, stable, records, following, epoch = found
-        if following <= cursor.ahead or (cursor.stop is not None and following >= cursor.stop):
+        start, stop = cursor.ahead, cursor.stop
+        if following <= start or (stop is not None and following >= stop):
             return None
         cursor.end = stable if committed and stable >= 0 else end
-        return self.make_chunk(cursor, cursor.generation, cursor.ahead, following, records, len(records), None, (), epoch)
+        return new_chunk(cursor, start, following, records, epoch)
 
 
 cdef class KafkaFetcherCore:
@@ -60,8 +65,8 @@ cdef class KafkaFetcherCore:
         _silent: seconds beyond `max_wait` after which a node is doubted.
     """
 
-    cdef public object plan, asking, _cluster, _metadata, _box, _looking, _columns, _make_batch
-    cdef public type _offsets                    # the class of positions
+    cdef public object plan, asking, _cluster, _metadata, _box, _looking, _columns
+    cdef public type _offsets, _batches          # the classes of positions and of batches
     cdef public double _max_wait, _request_timeout, _silent
     cdef public KafkaLoneCore _lone
     cdef public dict _calls, _overdue
@@ -106,13 +111,14 @@ cdef class KafkaFetcherCore:
 
     cdef object next_alone(self, object call):
         cdef KafkaLoneCore lone = self._lone
+        cdef KafkaChunk chunk
         cdef double now
         if lone is None or call is not lone.call or not lone.waits(self.plan, self._metadata.topics):
             return None
         now = monotonic()
         if <double>lone.link.context.until <= now:
             return None                          # its session is about to end
-        chunk = lone.chunk(call, self._committed)
+        chunk = lone.chunk_of(call, self._committed)
         if chunk is None:
             return None
         self._failing_since = 0.0
@@ -135,31 +141,33 @@ cdef class KafkaFetcherCore:
             raise
         return self._decode(chunk)
 
-    def _decode(self, chunk):
+    def _decode(self, KafkaChunk chunk not None):
         """The chunk's records from the cursor on. What the core leaves for a later call (behind it something cannot be read, or its
         bound on unpacking was reached) goes back to be handed out next."""
         cdef object cursor = chunk.cursor
         cdef object records = chunk.records
-        cdef int64_t begin = max(chunk.start, cursor.position)
+        cdef object topic = cursor.topic, partition = cursor.partition, stop = cursor.stop    # each costs a look-up
+        cdef int64_t begin = max(chunk.start, <int64_t>cursor.position)
+        cdef int64_t behind = chunk.next
         cdef int64_t following, end, position
         cdef Columns columns
         cdef bint rest
         try:
             columns, following = decode_section(
-                records, cursor.topic, cursor.partition, begin, chunk.aborted, self._committed, self._check_crc, cursor.stop, self._skip,
-                UNPACKED_AT_ONCE, self._facts, self._columns,
+                records, topic, partition, begin, chunk.aborted, self._committed, self._check_crc, stop, self._skip, UNPACKED_AT_ONCE,
+                self._facts, self._columns,
             )
         except ProtocolError as why:
             self.plan.seek(cursor.key, cursor.position)      # the next poll meets it again, unless the caller seeks on
-            why.with_context(topic=cursor.topic, partition=cursor.partition, position=cursor.position)
+            why.with_context(topic=topic, partition=partition, position=cursor.position)
             raise
-        end = chunk.next if cursor.stop is None else min(chunk.next, cursor.stop)
-        position = following if records is not None else chunk.next
+        end = behind if stop is None else min(behind, <int64_t>stop)
+        position = following if records is not None else behind
         rest = begin < position < end
         if not rest:
             position = end
         place = new_place(self._offsets, KAFKA_PLACE, cursor.key, position)
-        batch = self._make_batch(cursor.topic, cursor.partition, columns, place)
+        batch = new_batch(self._batches, topic, partition, columns, place)
         if self._nearest or columns.skipped:
             self._note(cursor, columns)
         if rest:

@@ -126,9 +126,9 @@ cdef class Connection:
         call = self.start(token, buffers, None, None, None, secret)     # we wait ourselves: no timer
         return call.outcome_by(deadline)
 
-    def post(self, int32_t word, bytes body not None, Mailbox mailbox=None, timeout_at=None, context=None):
+    def post(self, int32_t word, bytes body not None, Mailbox mailbox=None, timeout_at=None, context=None, bint lasting=False):
         self.make_room(timeout_at)
-        return start_numbered(self, word, body, mailbox, None if mailbox is None else timeout_at, context)
+        return start_numbered(self, word, body, mailbox, None if mailbox is None or lasting else timeout_at, context)
 
     def ask(self, int32_t word, bytes body not None, double deadline):
         if self.failure is not None or self.loop.forked or self.out.size > UNSENT_CAP:

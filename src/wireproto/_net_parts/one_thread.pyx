@@ -17,22 +17,29 @@ cdef class OneThread:
         self.loop.usable()
         if self.inside.acquire(False):
             if not self.closed:
+                self.owner = PyThread_get_thread_ident()
                 return
             self.inside.release()
         self.refuse()
 
     def __exit__(self, kind, error, trace):
+        self.owner = 0
         self.inside.release()
 
     cdef int refuse(self) except -1:
         if self.closed:
             raise errors.Closed(f"the {self.role} was closed")
+        if self.owner == PyThread_get_thread_ident():
+            raise errors.ConcurrentUse(f"this {self.role} is in use by the call that a signal handler has interrupted here")
         raise errors.ConcurrentUse(f"this {self.role} is in use by another thread: it belongs to one at a time")
 
     def outside(self):
         return Outside.__new__(Outside, self)
 
     def wait(self, double deadline):
+        if self.owner == PyThread_get_thread_ident():
+            raise errors.ConcurrentUse(
+                f"a signal handler cannot wait for the call of this {self.role} that it has interrupted: raise there, and close behind that")
         if not self.inside.acquire(True, min(max(0.0, deadline - now()), threading.TIMEOUT_MAX)):
             raise errors.TimedOut(f"another thread is still inside a call of this {self.role}")
         self.inside.release()
@@ -45,7 +52,9 @@ cdef class Outside:
         self.guard = guard
 
     def __enter__(self):
+        self.owner, self.guard.owner = self.guard.owner, 0
         self.guard.inside.release()
 
     def __exit__(self, kind, error, trace):
         self.guard.inside.acquire()
+        self.guard.owner = self.owner

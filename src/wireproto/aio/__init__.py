@@ -22,9 +22,26 @@ from .client import Client
 from .producer import Producer
 from .queue import Delivery, Queue
 from .roles import Admin, Consumer, Reader
+from .transactional import HalfMessage, Transactional
+from .transactions import Transaction, Transactions
 from .tree import Tree, Watch
 
-__all__ = ["Admin", "Client", "Consumer", "Delivery", "Producer", "Queue", "Reader", "Tree", "Watch", "connect"]
+__all__ = [
+    "Admin",
+    "Client",
+    "Consumer",
+    "Delivery",
+    "HalfMessage",
+    "Producer",
+    "Queue",
+    "Reader",
+    "Transaction",
+    "Transactional",
+    "Transactions",
+    "Tree",
+    "Watch",
+    "connect",
+]
 
 
 def connect(url: str, **options: Any) -> Client:

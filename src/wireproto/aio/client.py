@@ -16,9 +16,9 @@ from typing import Any, Self
 from weakref import WeakSet
 
 from wireproto.due import NEVER, due
-from wireproto.errors import AsyncUnsupported, Closed, TimedOut, WireprotoError
+from wireproto.errors import AsyncUnsupported, Closed, RoleUnsupported, TimedOut, WireprotoError
 from wireproto.net.runtime import ClientBase
-from wireproto.net.task import Steps, steps_of
+from wireproto.net.task import Steps, is_async, steps_of
 from wireproto.position import EARLIEST, Where
 
 from .host import Host
@@ -26,6 +26,8 @@ from .plain import PlainProducer
 from .producer import Producer
 from .queue import Queue
 from .roles import Admin, AsyncRole, Consumer, Reader
+from .transactional import Check, Transactional
+from .transactions import Transactions
 from .tree import Tree
 
 
@@ -58,6 +60,7 @@ class Client:
         if self._host is None:
             self._host = Host(self._made.loop)
             self._made.told_by(self._host.io.call_soon)
+            self._made.cluster.awaiting = self._host.awaiting
         return self._host
 
     def _begun(self, make: Callable[[], Steps[Any]], deadline: float = NEVER) -> Steps[Any]:
@@ -121,6 +124,29 @@ class Client:
         role: Queue = self._role(Queue, "queue", self._steps("queue", topic, group, **options))
         return role
 
+    def transactions(self, name: str, **options: Any) -> Transactions:
+        """Transactions under a name; see the protocol's client. Raises RoleUnsupported."""
+        if steps_of(self._made.transactions) is None:
+            self._made.transactions(name, **options)  # which says so
+        limit = self._made.cluster.options.buffer_memory
+        role: Transactions = self._role(Transactions, "transactions", self._steps("transactions", name, **options), limit)
+        return role
+
+    def transactional(self, group: str, check: Callable[[Any], Any], **options: Any) -> Transactional:
+        """Messages that are stored, and seen when their sender, or `check`, says so; see the protocol's client.
+
+        Args:
+            check: a coroutine function is awaited in the event loop; a plain one is called in a thread, and may block.
+        Raises:
+            RoleUnsupported: the protocol has none.
+        """
+        if not hasattr(self._made, "transactional"):
+            raise RoleUnsupported(f"{self.protocol} has no transactional messages", nearest="transactions")
+        kept = Check(check) if is_async(check) else None
+        make = self._steps("transactional", group, kept or check, **options)
+        role: Transactional = self._role(Transactional, "transactional producer", make, kept)
+        return role
+
     def tree(self) -> Tree:
         """The tree of nodes; see the protocol's. Raises RoleUnsupported."""
         plain = self._made.tree()  # type: ignore[attr-defined]
@@ -155,7 +181,9 @@ class Client:
             error.add_note(f"and closing the client raised {type(why).__name__}: {why}")
 
     async def close(self, timeout: float = 30.0) -> None:
-        """Close the roles, which flush and leave their groups, under `timeout`, then all connections; the first error is raised then."""
+        """Close the roles, which flush and leave their groups, under `timeout`, then all connections; the first error is raised then.
+        Cancelled, it closes the connections at once: what a session holds (ZooKeeper) stays until its time-out.
+        """
         if self._closed:
             return
         deadline = due(timeout)
@@ -169,11 +197,13 @@ class Client:
         finally:
             self._closed = True
             if self._host is not None:
-                if self._ready:
-                    with suppress(WireprotoError):
-                        await self._host.drive(self._made.ending(deadline))
-                self._made.cluster.pool.close()
-                self._host.close()
+                try:
+                    if self._ready:
+                        with suppress(WireprotoError):
+                            await self._host.drive(self._made.ending(deadline))
+                finally:  # at once where it is cancelled
+                    self._made.cluster.pool.close()
+                    self._host.close()
                 await asyncio.sleep(0)  # who waited is told
             else:
                 self._made.close()

@@ -1,7 +1,8 @@
 """One client's engine under asyncio: who calls it, and how a coroutine waits for what it brings.
 
 What it is: `Host` gives the engine's loop to the running event loop: one descriptor to watch, one timer, `run_ready` when either says so.
-No thread is started; the event loop's thread does what the keeper does elsewhere. `Host.drive` runs an operation's steps as a coroutine.
+No thread is started; the event loop's thread does what the keeper does elsewhere. `Host.drive` runs an operation's steps as a coroutine,
+`Host.awaiting` a coroutine as steps.
 May assume: one thread, the event loop's. Must not: know a protocol or a role, or block.
 """
 
@@ -9,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
-from wireproto._net import Loop, Runnable, Waitable
-from wireproto.errors import UsageError
+from wireproto._net import Event, Loop, Runnable, Waitable
+from wireproto.errors import Closed, UsageError
 from wireproto.net.task import Steps, Wait
 
 T = TypeVar("T")
@@ -109,6 +111,23 @@ class Host:
                 if inside is not None:
                     inside.discard(waiter)
             steps.close()
+
+    def awaiting(self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> Steps[T]:
+        """What a coroutine function of the user's comes to, as steps: it runs as a task of the event loop, which ends with them.
+
+        Raises:
+            Closed: it was cancelled. What it raises.
+        """
+        over = Event(self._loop)
+        running = self.io.create_task(fn(*args))
+        running.add_done_callback(lambda _: over.set())
+        try:
+            yield over
+        finally:
+            running.cancel()  # where it has not ended
+        if running.cancelled():
+            raise Closed(f"{getattr(fn, '__qualname__', 'a call')} was cancelled")
+        return running.result()
 
 
 class Waiter(Runnable):

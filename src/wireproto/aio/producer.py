@@ -58,6 +58,7 @@ class Producer(AsyncRole[Any]):
         self.needed = 0  # … which takes so many bytes, as what takes it has found
         self._refusing = False
         self._pumping: asyncio.Task[None] | None = None
+        self._dropped: WireprotoError | None = None
         self._room: asyncio.Future[None] | None = None
         self._wanted: dict[OutBatch, None] = {}
 
@@ -133,13 +134,14 @@ class Producer(AsyncRole[Any]):
                     self._room.set_result(None)
                     self._room = None
         except BaseException as why:
-            if isinstance(why, asyncio.CancelledError) and not self._refusing:  # by the end of the event loop
+            if isinstance(why, asyncio.CancelledError) and not (self._refusing or self._dropped):  # by the end of the event loop
                 tell(sum(not future.done() for future, _, _ in self._queue), self.topic, "the event loop ended")
-            self._fail_all(Closed("the producer was closed", topic=self.topic) if isinstance(why, asyncio.CancelledError) else why)
+            gone = self._dropped or Closed("the producer was closed", topic=self.topic)
+            self._fail_all(gone if isinstance(why, asyncio.CancelledError) else why)
             if not isinstance(why, Exception):
                 raise
         finally:
-            self._pumping = None
+            self._pumping = self._dropped = None
             if self._way is not None:
                 self._way.appender.hold(False)
 
@@ -241,24 +243,36 @@ class Producer(AsyncRole[Any]):
     async def flush(self, timeout: float = 30.0) -> None:
         """Send what was taken, and wait for its outcome; raises the first failure since the last flush, TimedOut."""
         deadline = due(timeout)
-        await self._left(deadline)
+        await self.left(deadline)
         if self._way is not None:
             await self._do("flush", timeout=max(0.0, deadline - time.monotonic()))
 
     async def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Sequence[SendFuture]:
         """As the synchronous `send_batch`; waits for room, behind what was sent before. The futures are of each partition's last row."""
         deadline = due(timeout)
-        await self._left(deadline)
+        await self.left(deadline)
         given = max(0.0, deadline - time.monotonic())
         receipts: Sequence[SendFuture] = await self._do("send_batch", columns, partition=partition, timeout=given)
         return receipts
 
-    async def _left(self, deadline: float) -> None:
+    @property
+    def waiting(self) -> int:
+        """Records in the queue."""
+        return len(self._queue)
+
+    async def left(self, deadline: float) -> None:
         """Until what was sent so far has left the queue. Raises TimedOut."""
         if (pumping := self._pumping) is not None:
             await asyncio.wait([pumping], timeout=max(0.0, deadline - time.monotonic()))
             if not pumping.done():
                 raise TimedOut(f"{len(self._queue)} records are not sent yet", topic=self.topic)
+
+    async def drop(self, why: WireprotoError) -> None:
+        """Let in nothing of what waits in the queue, and have it fail with this."""
+        if (pumping := self._pumping) is not None:
+            self._dropped = why
+            pumping.cancel()
+            await asyncio.wait([pumping])
 
     async def _end(self, role: Any, timeout: float) -> None:
         await self._host.drive(self._steps(role, "close")(timeout))

@@ -19,13 +19,13 @@ class Delivery:
     """A queue message in hand; see `wireproto.records.Delivery`.
 
     Attributes:
-        record: the message. attempt: how often it was handed out before.
+        record: the message. attempt: how often it was handed out before. made: the synchronous one.
     """
 
-    __slots__ = ("_made", "_queue", "attempt", "record")
+    __slots__ = ("_queue", "attempt", "made", "record")
 
     def __init__(self, queue: Queue, made: records.Delivery) -> None:
-        self._queue, self._made = queue, made
+        self._queue, self.made = queue, made
         self.record: Record = made.record
         self.attempt = made.attempt
 
@@ -47,14 +47,14 @@ class Delivery:
 
     async def ack(self, timeout: float = 30.0) -> None:
         """Done with it: the broker will not hand it out again. Raises Revoked when it was no longer ours."""
-        await self._queue.end(self._made, True, timeout)
+        await self._queue.end(self.made, True, timeout)
 
     async def release(self, timeout: float = 30.0, *, after: float | Callable[[int], float] | None = None) -> None:
         """Give it back; see `wireproto.records.Delivery.release`."""
         if after is None:
-            await self._queue.end(self._made, False, timeout)
+            await self._queue.end(self.made, False, timeout)
         else:
-            self._made.release(timeout, after=after)
+            self.made.release(timeout, after=after)
 
 
 class Queue(AsyncRole[Any]):

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Generator, Iter
 from typing import Any, Generic, Self, TypeVar
 
 from wireproto.due import NEVER, due
-from wireproto.errors import AsyncUnsupported, Closed, TimedOut
+from wireproto.errors import AsyncUnsupported, BrokerError, Closed, TimedOut
 from wireproto.net.task import Steps, steps_of
 from wireproto.position import LATEST, Position, TopicPartition, Where
 from wireproto.records import Batch, GroupInfo, TopicInfo
@@ -44,7 +44,7 @@ class AsyncRole(Generic[R]):
         self._forget = forget
         self._opening: asyncio.Task[R] | None = None
         self._role: R | None = None
-        self._closed = False
+        self._closed = self._cut_off = False
         self._inside: set[Waiter] = set()
 
     async def _opened(self, deadline: float = NEVER) -> R:
@@ -148,16 +148,34 @@ class AsyncRole(Generic[R]):
             error.add_note(f"and closing the {self._what} raised {type(why).__name__}: {why}")
 
     async def close(self, timeout: float = 30.0) -> None:
-        """End the role; Closed is raised in coroutines that are inside a call of it. A second time does nothing.
+        """End the role; Closed is raised in coroutines that are inside a call of it. A second time does nothing, but where the first was
+        cancelled it waits on, as far as the role does.
 
         Raises:
             TimedOut; what ending the role raises: it is over all the same.
         """
         if self._closed:
+            if self._cut_off and self._role is not None:
+                await self._end(self._role, timeout)
+                self._cut_off = False
+                self._forget(self)
             return
         deadline = due(timeout)
         self._closed = True
+        try:
+            await self._closing(deadline, timeout)
+        except asyncio.CancelledError:
+            self._cut_off = True  # and not forgotten: its client closes it again
+            beside = getattr(self._role, "end_beside", None)
+            if beside is not None:
+                beside(deadline)
+            raise
+        except BaseException:
+            self._forget(self)
+            raise
         self._forget(self)
+
+    async def _closing(self, deadline: float, timeout: float) -> None:
         if self._opening is not None and self._role is None:
             self._opening.cancel()
             await asyncio.wait([self._opening])
@@ -231,18 +249,23 @@ class Consumer(Reading[Any]):
         found: Mapping[TopicPartition, int] = await self._do("lag", timeout=timeout)
         return found
 
+    async def rewind(self, *, timeout: float = 30.0) -> None:
+        """Kafka's: go back to where the group resumes; for who has rolled back a transaction."""
+        await self._do("rewind", timeout=timeout)
+
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        self._made().pause(partitions)
+        self.made().pause(partitions)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        self._made().resume(partitions)
+        self.made().resume(partitions)
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
         role: Any = self._role
         return frozenset() if role is None else role.assignment
 
-    def _made(self) -> Any:
+    def made(self) -> Any:
+        """The synchronous one. Raises Closed where it was not made yet."""
         if self._role is None:
             raise Closed(f"the {self._what} is not open: poll it first")
         return self._role
@@ -288,3 +311,36 @@ class Admin(AsyncRole[Any]):
     async def commit(self, group: str, places: Mapping[TopicPartition, Position], *, timeout: float = 30.0) -> frozenset[TopicPartition]:
         found: frozenset[TopicPartition] = await self._do("commit", group, places, timeout=timeout)
         return found
+
+    # Kafka's, of transactions; of any other protocol AsyncUnsupported
+
+    async def list_transactions(self, *, timeout: float = 30.0, **filters: Any) -> list[Any]:
+        found: list[Any] = await self._do("list_transactions", timeout=timeout, **filters)
+        return found
+
+    async def describe_transactions(self, names: str | Iterable[str], *, timeout: float = 30.0) -> dict[str, Any]:
+        found: dict[str, Any] = await self._do("describe_transactions", names, timeout=timeout)
+        return found
+
+    async def describe_producers(
+        self, topic: str | Iterable[str], *, partitions: Collection[int] | None = None, timeout: float = 30.0
+    ) -> dict[TopicPartition, Any]:
+        found: dict[TopicPartition, Any] = await self._do("describe_producers", topic, partitions=partitions, timeout=timeout)
+        return found
+
+    async def abort_transaction(self, key: TopicPartition, producer: Any, *, timeout: float = 30.0) -> None:
+        await self._do("abort_transaction", key, producer, timeout=timeout)
+
+    async def commit_transaction(self, key: TopicPartition, producer: Any, *, timeout: float = 30.0) -> None:
+        await self._do("commit_transaction", key, producer, timeout=timeout)
+
+    async def end_transactions(self, transactions: Iterable[Any], *, commit: bool, timeout: float = 30.0) -> dict[Any, BrokerError]:
+        found: dict[Any, BrokerError] = await self._do("end_transactions", transactions, commit=commit, timeout=timeout)
+        return found
+
+    async def open_transactions(self, transactions: Iterable[Any], *, timeout: float = 30.0) -> frozenset[Any]:
+        found: frozenset[Any] = await self._do("open_transactions", transactions, timeout=timeout)
+        return found
+
+    async def fence_producers(self, names: str | Iterable[str], *, timeout: float = 30.0) -> None:
+        await self._do("fence_producers", names, timeout=timeout)

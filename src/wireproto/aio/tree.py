@@ -53,6 +53,10 @@ class Watch:
         return self.event
 
 
+_LEAVING: set[asyncio.Future[None]] = set()
+"""Watches that are taken back, perhaps with nobody to wait for that any more: an event loop alone keeps no task alive."""
+
+
 class Events:
     """Events of a node, or of all below it: ``async with tree.events(path) as events: async for event in events``. They end with the
     session, whose end is the last of them."""
@@ -71,8 +75,14 @@ class Events:
 
     async def __aexit__(self, *_: object) -> None:
         if not self._over:
-            with suppress(WireprotoError):  # it is gone with its session, say
-                await self._tree.remove_watch(self._path, self._told, timeout=5.0)
+            leaving = asyncio.ensure_future(self._left())
+            _LEAVING.add(leaving)
+            leaving.add_done_callback(_LEAVING.discard)
+            await asyncio.shield(leaving)  # who is cancelled here leaves no watch behind
+
+    async def _left(self) -> None:
+        with suppress(WireprotoError):  # it is gone with its session, say
+            await self._tree.remove_watch(self._path, self._told, timeout=5.0)
 
     def __aiter__(self) -> Self:
         return self

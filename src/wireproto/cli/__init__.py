@@ -21,6 +21,7 @@ COMMANDS = {
     "consume": "read records of a topic, up to a stop or for ever",
     "topics": "list, describe, create or delete topics",
     "positions": "show where a topic begins and ends, where a time lies, or where a group stands",
+    "sinks": "end an exactly-once Spark sink whose query will not be started again",
     "tree": "look at and change ZooKeeper nodes",
     "zookeeper": "read a ZooKeeper server's transaction logs and snapshots",
     "dev": "run the embedded development broker for all four protocols",

@@ -15,6 +15,10 @@ Rules:
 - A seek begins a new generation: what was fetched before is dropped, what comes late too. A ticket counts while it is among its cursor's
   `out`: a seek, a removal and another leader (`relink`) end it, and its answer, should one come, only gives its bytes back.
 
+A signal handler may raise in any method: behind a call, where a function begins, where a loop begins anew, and nowhere else (CPython looks
+for signals there). So bytes are counted without a call in between; a seek that was begun is done to its end before anything else
+(`_seeking`); and whoever was broken into has everything asked for anew (`renew_all`), which is right wherever that was.
+
 May assume: one caller at a time; the room is shared with other threads. Must not: send, read a clock, decode, or know a protocol.
 """
 
@@ -27,7 +31,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
 
-from ..errors import WireprotoError
+from .._codec import Chunk
 from ..net.retry import Policy
 from ..position import TopicPartition
 
@@ -98,6 +102,10 @@ class Cursor:
         self.failures = 0
         self.retry_at = self.troubled_since = 0.0
 
+    def stand(self) -> None:
+        """Go on from where it stands: what was fetched ahead is forgotten."""
+        self.ahead = self.position
+
     def fetched(self, chunk: Any) -> None:
         """A chunk was put behind the others."""
         self.ahead = chunk.next
@@ -109,21 +117,6 @@ class Cursor:
 
 C = TypeVar("C", bound=Cursor)
 A = TypeVar("A", bound=Cursor, contravariant=True)
-
-
-@dataclass(slots=True, eq=False)
-class Chunk:
-    """What an answer brought for one cursor: records from `start` up to, not including, `next`, or the error to raise in their place."""
-
-    cursor: Cursor
-    generation: int
-    start: int
-    next: int
-    records: Any = None
-    size: int = 0
-    error: WireprotoError | None = None
-
-
 P = TypeVar("P", bound=Chunk)
 
 
@@ -199,6 +192,7 @@ class ReadAhead(Generic[C, P]):
         self._asked = 0
         self._counted = 0
         self._granted: Ticket[C] | None = None
+        self._seeking: dict[TopicPartition, int | None] = {}  # not done yet; None: from where it stands
         self.handing: C | None = None
         self.handed: tuple[C, int] | None = None
         self._closed = False
@@ -216,20 +210,45 @@ class ReadAhead(Generic[C, P]):
         cursor = self.cursors.get(key)
         if cursor is not None:
             self._drop(cursor)  # first: a signal handler may break in, and nothing of it is handed out then
+            self._seeking.pop(key, None)
             self.cursors.pop(key, None)
 
     def seek(self, key: TopicPartition, offset: int) -> None:
         """Go on from there; what was fetched of this one is dropped."""
-        cursor = self.cursors[key]
-        self._drop(cursor)
-        cursor.restart(offset)
+        self.cursors[key]  # KeyError, before anything
+        self._seeking[key] = offset
+        self._seek_on()
+
+    def renew_all(self) -> None:
+        """Ask for everything anew, from where it stands: a signal handler broke in somewhere."""
+        self._seeking = {**dict.fromkeys(self.cursors), **self._seeking}
+        self._seek_on()
+        for cursor in self.cursors.values():
+            cursor.queued = False
+        self._turns = deque()
+
+    def _seek_on(self) -> None:
+        """Do what `_seeking` holds, to its end."""
+        while self._seeking:
+            key, offset = next(iter(self._seeking.items()))
+            cursor = self.cursors.get(key)
+            if cursor is not None:
+                self._drop(cursor)
+                if offset is None:
+                    cursor.stand()
+                else:
+                    cursor.restart(offset)
+            self._seeking.pop(key, None)
 
     def _drop(self, cursor: C) -> None:
+        chunks: deque[Any] = deque()
+        out: dict[int, Ticket[Any]] = {}
+        held = cursor.held
         cursor.generation += 1
-        cursor.chunks.clear()
-        cursor.out.clear()
-        self._count(-cursor.held)
-        cursor.held = 0
+        cursor.chunks, cursor.out, cursor.held = chunks, out, 0
+        if held and not self._closed:
+            self._counted -= held
+            self.room.add(-held)
 
     def relink(self, asking: Asking[C]) -> None:
         """Who is to be asked may have changed: what is under way elsewhere counts no more, and can be asked for anew."""
@@ -252,6 +271,8 @@ class ReadAhead(Generic[C, P]):
         Args:
             busy: links of which nothing can be asked now.
         """
+        if self._seeking:
+            self._seek_on()
         asks: dict[Any, Ask[C]] = {}
         held_up: dict[Any, bool] = {}
         most = asking.most
@@ -269,7 +290,9 @@ class ReadAhead(Generic[C, P]):
             for offset, count, size in asking.questions(cursor):
                 if size > most - ask.size:
                     size = most - ask.size
+                self._counted += size
                 if size and not self.room.try_take(size):
+                    self._counted -= size
                     if alone is None:
                         alone = self._nothing_comes
                     if not alone:
@@ -296,8 +319,7 @@ class ReadAhead(Generic[C, P]):
     def _ask(self, ask: Ask[C], cursor: C, offset: int, count: int, size: int, *, granted: bool = False) -> Ticket[C]:
         ticket = Ticket(cursor, ask.link, offset, count, size, cursor.asked_at)
         if granted:
-            self.room.add(size)
-        self._counted += size
+            self._count(size)
         cursor.out[offset] = ticket
         cursor.asked_at = self._asked + 1
         ask.tickets.append(ticket)
@@ -325,11 +347,10 @@ class ReadAhead(Generic[C, P]):
 
     def answered(self, ticket: Ticket[C]) -> bool:
         """Its answer is here, or will not come. Whether it still counts: False after a seek, a removal, under another leader."""
-        size = ticket.size
+        size, ticket.size = ticket.size, 0
         if size and not self._closed:
             self._counted -= size
             self.room.add(-size)
-        ticket.size = 0
         out = ticket.cursor.out
         if out.get(ticket.offset) is not ticket:
             return False
@@ -345,12 +366,14 @@ class ReadAhead(Generic[C, P]):
         cursor.out[ticket.offset] = ticket
 
     def only_out(self, tickets: Iterable[Ticket[C]]) -> None:
-        """Whatever else counts as under way is not."""
-        kept = {id(ticket) for ticket in tickets}
+        """Whatever else counts as under way is not; and bytes are counted for nothing else than these, and what waits to be handed out."""
+        kept = {id(ticket): ticket for ticket in tickets}
         for cursor in self.cursors.values():
             for ticket in list(cursor.out.values()):
                 if id(ticket) not in kept:
                     self.answered(ticket)
+        counted = sum(ticket.size for ticket in kept.values()) + sum(cursor.held for cursor in self.cursors.values())
+        self._count(counted - self._counted)
 
     def passed_over(self, ticket: Ticket[C]) -> None:
         """The answer had no room for it: it keeps its place among those that wait to be asked."""
@@ -380,7 +403,7 @@ class ReadAhead(Generic[C, P]):
 
     def push(self, chunk: P, *, held: bool = False) -> None:
         """Put a chunk behind the others of its cursor. held: it counts already."""
-        cursor: C = chunk.cursor  # type: ignore[assignment]
+        cursor: C = chunk.cursor
         cursor.fetched(chunk)
         size = 0 if held else chunk.size
         if size and not self._closed:
@@ -397,11 +420,13 @@ class ReadAhead(Generic[C, P]):
     def take(self, most: int = 0, *, late: bool = False) -> Sequence[P]:
         """The next chunks to hand out, all of one cursor and without a gap between them: one, or more up to `most` bytes. An error comes
         alone. Empty: nothing is there, or nothing that is ripe."""
+        if self._seeking:
+            self._seek_on()
         handing = self.handing
         if handing is not None:
-            self.handing = None
             if self.cursors.get(handing.key) is handing:
                 self.seek(handing.key, handing.position)
+            self.handing = None
         for _ in range(len(self._turns)):
             cursor = self._turns[0]
             if not cursor.chunks:
@@ -432,7 +457,7 @@ class ReadAhead(Generic[C, P]):
 
     def put_back(self, chunk: P) -> None:
         """It could not be handed out after all: it is the next one."""
-        cursor: C = chunk.cursor  # type: ignore[assignment]
+        cursor: C = chunk.cursor
         if chunk.generation != cursor.generation:
             return
         self.hold(cursor, chunk.size)
@@ -446,7 +471,7 @@ class ReadAhead(Generic[C, P]):
 
     def moved(self, chunk: P, position: int) -> None:
         """Its records are handed out, up to `position`."""
-        cursor: C = chunk.cursor  # type: ignore[assignment]
+        cursor: C = chunk.cursor
         if chunk.generation == cursor.generation:
             self.handed = cursor, cursor.position
             cursor.moved(chunk, position)

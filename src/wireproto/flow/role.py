@@ -4,32 +4,27 @@ What it is: `Role`, the base of Readers, Consumers and QueueConsumers, each call
 `with` (producers, admins, clients) derives from `net.closing.Closing` alone.
 
     close ── another one is closing: waits for it ── closed already: nothing to do ── no call comes in any more (Closed)
-          ── the call that another thread waits in is woken, and ends ── `waits`: until it is over ── `_let_go`, once
+          ── the call that another thread waits in is woken, and ends ── `waits`: until it is over ── `_let_go`
 
 Rules: a close keeps its timeout. One that came to an end, well or with an error, is not done again; one that raised TimedOut because
-another thread did not come out in time may be repeated, and goes on.
+another thread did not come out in time, or that a signal handler broke into, may be repeated, and goes on.
 Must not: know what a role does, or read its connections.
 """
 
 from __future__ import annotations
 
 import time
-from threading import TIMEOUT_MAX, Lock
 from types import TracebackType
 from typing import ClassVar
 
-from wireproto._net import Loop, OneThread
+from wireproto._net import Loop, OneAfterAnother, OneThread
 from wireproto.due import due
-from wireproto.errors import Closed, TimedOut
+from wireproto.errors import Closed, TimedOut, WireprotoError
 from wireproto.net.closing import Closing
 from wireproto.net.task import Steps
 
 WOKEN = 0.1
 """Seconds after which a call that goes on is woken again: it may have begun to wait behind the first time."""
-
-
-def _taken(lock: Lock, deadline: float) -> bool:
-    return lock.acquire(timeout=min(max(0.0, deadline - time.monotonic()), TIMEOUT_MAX))
 
 
 class Role(Closing):
@@ -41,7 +36,7 @@ class Role(Closing):
     def __init__(self, role: str, loop: Loop) -> None:
         self._name = role
         self._only = OneThread(role, loop)
-        self._closing = Lock()
+        self._closing = OneAfterAnother(role)
         self._ended = False
 
     def close(self, timeout: float = 30.0) -> None:
@@ -51,19 +46,19 @@ class Role(Closing):
             TimedOut: another thread did not come out of its call in time; close again. What ending raises: it is over all the same.
         """
         deadline = due(timeout)
-        if not _taken(self._closing, deadline):
-            raise TimedOut("another thread is closing this role")
-        try:
-            if self._ended:
+        with self._closing.by(deadline) as mine:
+            if not mine or self._ended:
                 return
             self._only.closed = True
             self._wake()
             if self.waits:
                 self._until_alone(deadline)
+            try:
+                self._let_go(deadline)
+            except WireprotoError:
+                self._ended = self._is_over()
+                raise
             self._ended = True
-            self._let_go(deadline)
-        finally:
-            self._closing.release()
 
     def _until_alone(self, deadline: float) -> None:
         while True:
@@ -95,15 +90,24 @@ class Role(Closing):
         if self._ended:
             return
         deadline = due(timeout)
-        self._only.closed = self._ended = True
+        self._only.closed = True
         self._wake()
-        yield from self._letting_go(deadline)
+        try:
+            yield from self._letting_go(deadline)
+        except WireprotoError:
+            self._ended = self._is_over()
+            raise
+        self._ended = True
 
     def _letting_go(self, deadline: float) -> Steps[None]:
-        """`_let_go`, as steps: of a role whose `_let_go` waits."""
+        """`_let_go`, as steps: of a role whose `_let_go` waits (`parting`)."""
         self._let_go(deadline)
         yield from ()
 
     def _let_go(self, deadline: float) -> None:
-        """Give back what the role holds; called once. Keeps `deadline`, and lets everything go even when it raises."""
+        """Give back what the role holds; once more where a signal handler broke into it. Keeps `deadline`."""
         raise NotImplementedError
+
+    def _is_over(self) -> bool:
+        """Whether an end that raised is one all the same."""
+        return True

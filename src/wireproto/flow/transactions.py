@@ -11,6 +11,8 @@ and what receipts learn. How records leave and what a coordinator is told, the p
     `ending` is a task of the client: once the coordinator may have been told, nobody's time-out and no exception takes that back. Who waits
     for it and gives up may wait again, by the same call; `begin` does so first.
 
+    `hand_over` flushes, too, and leaves the end to another client: that of a program which ends many of them as one.
+
 May be shared by threads: any may send; those that send are done before one commits. May assume: the hooks. Must not: know a protocol.
 """
 
@@ -22,11 +24,11 @@ from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from wireproto._net import Event
+from wireproto._net import Event, OneThread
 from wireproto.due import due
-from wireproto.errors import Aborted, Closed, Fenced, TimedOut, TransactionError, UsageError, WireprotoError
+from wireproto.errors import Aborted, AsyncUnsupported, Closed, Fenced, TimedOut, TransactionError, UsageError, WireprotoError
 from wireproto.net.closing import INTERRUPTED, Closing
-from wireproto.net.task import Steps, Task, fresh, operation
+from wireproto.net.task import NEVER, Steps, fresh, operation, steps
 
 if TYPE_CHECKING:
     from wireproto._codec import BriefLock, Receipt
@@ -47,6 +49,7 @@ class State(Enum):
     COMMITTED = "committed"
     ABORTED = "rolled back"
     UNKNOWN = "over, and nobody knows how"
+    HANDED_OVER = "another client's to end"
 
 
 class Transaction(Generic[P]):
@@ -63,8 +66,9 @@ class Transaction(Generic[P]):
         self.state = State.OPEN
         self.problem: WireprotoError | None = None
         self.over = Event(work.loop)
-        self._ender: Task[None] | None = None
-        self._entered = False  # a thread commits, or aborts
+        self._decided: bool | None = None  # whether its coordinator is to be told, or was, of a commit or an abort: there is no way back
+        self._failure: WireprotoError | None = None  # what its end came to instead
+        self._only = OneThread("end of a transaction", work.loop)
 
     def __repr__(self) -> str:
         return f"<Transaction of {self._work.name!r}: {self.state.value}>"
@@ -118,7 +122,13 @@ class Transaction(Generic[P]):
             Aborted: the group has moved on, or took too long: roll back, `rewind` the consumer, and begin again.
         """
         self.check()
-        yield from self._work.storing_positions(self, consumer, positions, due(timeout))
+        try:
+            yield from self._work.storing_positions(self, consumer, positions, due(timeout))
+        except WireprotoError:
+            raise
+        except BaseException:  # a signal handler's, a cancellation: nobody knows which of them the coordinator has
+            self.fails(Aborted("commit_positions was broken off"))
+            raise
 
     def check(self) -> None:
         """Raises what stands in the way of doing anything more in it."""
@@ -155,9 +165,9 @@ class Transaction(Generic[P]):
             OutcomeUnknown: see the class. TimedOut: it is not over; commit again, which goes on with it. Where not all records were stored
             yet it may be aborted as well.
         """
-        with self._alone("commit"):
+        with self._only:
             deadline = due(timeout)
-            if self._ender is None:
+            if self._decided is None:
                 yield from self._flush(deadline)
             elif self.state not in (State.COMMITTING, State.COMMITTED):
                 raise UsageError(f"the transaction is {self.state.value}")
@@ -178,6 +188,31 @@ class Transaction(Generic[P]):
         raise made
 
     @operation
+    def hand_over(self, *, timeout: float = 30.0) -> Steps[Any]:
+        """Wait until all of it is stored, and leave its end to another client, whose admin's `end_transactions` takes what is returned.
+
+        Nothing more can be done in it here; on Kafka, nor in another one of this name. Its receipts do not learn their positions. Until it
+        is ended readers of committed records wait behind it, and when `transaction_timeout` is over it is rolled back.
+
+        Returns:
+            what its end takes, which can be pickled; None: nothing was put into it, so that it is over.
+        Raises:
+            Aborted: it was rolled back instead; `__cause__` tells why. TimedOut: not all of it is stored yet: again, or `abort`.
+            UsageError: it is over, or has been handed over before.
+        """
+        with self._only:
+            if self._decided is not None:
+                raise UsageError(f"the transaction is {self.state.value}")
+            yield from self._flush(due(timeout))
+            handle = self._work.handing_over()
+            self._decided = True
+            if handle is None:
+                self._ended(State.COMMITTED, None)
+            else:
+                self._ended(State.HANDED_OVER, UsageError("the transaction was handed over: who ends it knows what becomes of its records"))
+            return handle
+
+    @operation
     def abort(self, *, timeout: float = 30.0) -> Steps[None]:
         """Roll it back: what was not sent yet is not sent, and what was is never seen.
 
@@ -185,9 +220,9 @@ class Transaction(Generic[P]):
             Fenced: it is rolled back, and somebody else goes on under this name. TimedOut: it is not over; abort again.
             UsageError: it was committed, or may have been.
         """
-        with self._alone("abort"):
+        with self._only:
             deadline = due(timeout)
-            if self._ender is None:
+            if self._decided is None:
                 yield from self._drop(deadline)
             elif self.state not in (State.ABORTING, State.ABORTED):
                 raise UsageError(f"the transaction is {self.state.value}")
@@ -195,38 +230,49 @@ class Transaction(Generic[P]):
 
     def _drop(self, deadline: float) -> Steps[None]:
         """Nothing of it is on its way any more."""
-        with self._work.lock:
-            self.state = State.ABORTING
+        self.refuse()
         yield from self._work.dropping(self, self.lost("the transaction was rolled back"), deadline)
 
-    def _end(self, deadline: float, *, commit: bool) -> Steps[None]:
-        if self._ender is None:
-            self._ender = self._tasks.spawn(self._ending(commit), f"ending a transaction of {self._work.name!r}")
-        if not (yield self._ender, deadline):
-            raise TimedOut(f"the transaction is {self.state.value}, but its coordinator has not answered in time")
-        self._ender.result()
+    def refuse(self) -> None:
+        """It is to be rolled back: nothing more goes in. Nothing happens once its coordinator may have been told of an end."""
+        with self._work.lock:
+            if self._decided is None and self.state in (State.OPEN, State.COMMITTING):
+                self.state = State.ABORTING
 
-    def _ending(self, commit: bool) -> Steps[None]:
+    def _end(self, deadline: float, *, commit: bool) -> Steps[None]:
+        if self._decided is None:
+            self._decided = commit
+        if not self.ended:
+            # of a key, so that a signal handler which breaks in here leaves one that is found, and none that is begun twice
+            ender = self._tasks.shared(("ending", id(self)), self._ending, f"ending a transaction of {self._work.name!r}")
+            if not (yield ender, deadline):
+                raise TimedOut(f"the transaction is {self.state.value}, but its coordinator has not answered in time")
+        if self._failure is not None:
+            raise fresh(self._failure)
+
+    def _ending(self) -> Steps[None]:
         """The task: the coordinator's word, and what everybody learns of it."""
+        if self.ended:
+            return  # by the task before, just now
+        commit = bool(self._decided)
         try:
             yield from self._work.ending(self, commit)
         except TransactionError as why:
-            self.state = State.ABORTED if isinstance(why, Aborted) or not (commit or why.doubtful) else State.UNKNOWN
-            self.over.fail(why)
-            raise
+            self._ended(State.ABORTED if isinstance(why, Aborted) or not (commit or why.doubtful) else State.UNKNOWN, why)
         except BaseException as why:
-            self.state = State.UNKNOWN if commit else State.ABORTED
-            self.over.fail(why if isinstance(why, WireprotoError) else Closed("the transaction's end broke off"))
-            raise
-        if commit:
-            self.state = State.COMMITTED
+            known = why if isinstance(why, WireprotoError) else Closed("the transaction's end broke off")
+            self._ended(State.UNKNOWN if commit else State.ABORTED, known)
+            if not isinstance(why, WireprotoError):
+                raise
+        else:
+            self._ended(State.COMMITTED if commit else State.ABORTED, None)
+
+    def _ended(self, state: State, why: WireprotoError | None) -> None:
+        self.state, self._failure = state, why
+        if why is None and state is State.COMMITTED:
             self.over.set(True)
         else:
-            self.state = State.ABORTED
-            self.over.fail(self.lost("the transaction was rolled back"))
-
-    def _alone(self, what: str) -> _Alone:
-        return _Alone(self, what)
+            self.over.fail(why or self.lost("the transaction was rolled back"))
 
     # --- as a block ---
 
@@ -234,42 +280,46 @@ class Transaction(Generic[P]):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._ender is not None:
+        try:
+            self.leaving(error)
+        except WireprotoError:
+            raise
+        except BaseException as broken:  # a signal handler's
+            self._broken_off(broken)
+            raise
+
+    def _broken_off(self, why: BaseException) -> None:
+        """Roll back what was to be committed, unless its coordinator may have been asked for that."""
+        if self._decided is None:
+            self._tasks.drive(self._rolling_back(why, INTERRUPTED), NEVER)  # it keeps the time
+
+    @operation
+    def leaving(self, error: BaseException | None) -> Steps[None]:
+        """The end of a block: a commit, or a rollback because of `error`."""
+        if self._decided is not None:
             return  # it was committed or aborted by hand
         if error is None:
-            self._leave()
+            yield from self._leave()
             return
+        yield from self._rolling_back(error, self._work.timeout if isinstance(error, Exception) else INTERRUPTED)
+
+    def _rolling_back(self, error: BaseException, timeout: float) -> Steps[None]:
+        """Because of `error`, which tells where that fails as well."""
         try:
-            self.abort(timeout=self._work.timeout if isinstance(error, Exception) else INTERRUPTED)
+            yield from steps(self.abort)(timeout=timeout)
         except WireprotoError as why:
             error.add_note(f"rolling back failed, too: {type(why).__name__}: {why}")
 
-    def _leave(self) -> None:
+    def _leave(self) -> Steps[None]:
         """Commit; what was not stored in time is rolled back."""
         try:
-            self.commit(timeout=self._work.timeout)
+            yield from steps(self.commit)(timeout=self._work.timeout)
         except TimedOut as late:
-            if self._ender is not None:
+            if self._decided is not None:
                 raise
             self.fails(late)
-            self.abort(timeout=self._work.timeout)
+            yield from steps(self.abort)(timeout=self._work.timeout)
             raise self.lost("the transaction was rolled back") from late
-
-
-class _Alone:
-    """One thread at a time ends a transaction."""
-
-    def __init__(self, turn: Transaction[Any], what: str) -> None:
-        self._turn, self._what = turn, what
-
-    def __enter__(self) -> None:
-        with self._turn._work.lock:
-            taken, self._turn._entered = self._turn._entered, True
-        if taken:
-            raise UsageError(f"{self._what}: another thread ends this transaction")
-
-    def __exit__(self, *_: object) -> None:
-        self._turn._entered = False
 
 
 class Transactions(Closing, Generic[P]):
@@ -307,8 +357,7 @@ class Transactions(Closing, Generic[P]):
         deadline = due(timeout)
         yield from self._settle(deadline)
         self._usable()
-        yield from self.beginning(deadline)
-        made: Transaction[P] = Transaction(self)
+        made = self._made((yield from self.beginning(deadline)))
         with self.lock:
             if self.now is not None and not self.now.ended:
                 raise UsageError("another thread has begun a transaction")
@@ -328,8 +377,8 @@ class Transactions(Closing, Generic[P]):
             return
         if before.state is State.OPEN:
             raise UsageError("a transaction is open: commit or abort it first")
-        with before._alone("begin"):
-            if before._ender is None:
+        with before._only:
+            if before._decided is None:
                 yield from before._drop(deadline)
             yield from before._end(deadline, commit=before.state is State.COMMITTING)
 
@@ -358,27 +407,40 @@ class Transactions(Closing, Generic[P]):
         if self._closed:
             return
         deadline = due(timeout)
-        self._closed = True
         try:
-            turn = self.now
-            if turn is not None and not turn.ended:
-                self._close_turn(turn, deadline)
+            self.tasks.drive(self.leaving(deadline), NEVER)  # it keeps the time
         finally:
-            self.topics.close(max(0.0, deadline - time.monotonic()))
-            self._runtime.roles.forget(self)
+            self.part(deadline)
 
-    def _close_turn(self, turn: Transaction[P], deadline: float) -> None:
-        left = max(0.0, deadline - time.monotonic())
-        if turn._ender is not None and turn.state is State.COMMITTING:
-            turn.commit(timeout=left)
-        else:
-            turn.abort(timeout=left)
+    def leaving(self, deadline: float) -> Steps[None]:
+        """Take no more, and roll back what is open."""
+        self._closed = True
+        turn = self.now
+        if turn is None or turn.ended:
+            return
+        under_way = turn._decided is True
+        yield from steps(turn.commit if under_way else turn.abort)(timeout=max(0.0, deadline - time.monotonic()))
+
+    def part(self, deadline: float) -> None:
+        """Behind `leaving`: let go of the producers, and be forgotten."""
+        try:
+            self.topics.close(max(0.0, deadline - time.monotonic()))
+        finally:
+            self._runtime.roles.forget(self)
 
     # --- the protocol's ---
 
-    def beginning(self, deadline: float) -> Steps[None]:
-        """Before a transaction: whatever its coordinator has to be asked."""
+    def producing(self, topic: str, timeout: float) -> Steps[P]:
+        """A topic's producer, made in so many seconds, which sends in whichever transaction is open: for who awaits it."""
+        raise AsyncUnsupported("transactions of this protocol cannot be awaited yet; use the synchronous client for them")
+
+    def beginning(self, deadline: float) -> Steps[Any]:
+        """Before a transaction: whatever its coordinator has to be asked; `_made` is given what it answers."""
         yield from ()
+
+    def _made(self, begun: Any) -> Transaction[P]:
+        """The transaction that has been begun."""
+        return Transaction(self)
 
     def flushing(self, turn: Transaction[P], deadline: float) -> Steps[None]:
         """Wait until each record has its outcome. Raises TimedOut."""
@@ -395,3 +457,7 @@ class Transactions(Closing, Generic[P]):
     def storing_positions(self, turn: Transaction[P], consumer: Any, positions: Any, deadline: float) -> Steps[None]:
         """See `Transaction.commit_positions`."""
         raise NotImplementedError
+
+    def handing_over(self) -> Any:
+        """What ends the open transaction from elsewhere, None where nothing is in it; from now on the name is not used here."""
+        raise UsageError("transactions of this protocol cannot be handed over")

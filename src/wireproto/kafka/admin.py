@@ -1,6 +1,7 @@
 """The Admin: topics, groups, positions.
 
-What it is: requests to the right nodes and their answers as the common types. Each call asks anew; nothing is kept.
+What it is: requests to the right nodes and their answers as the common types. Each call asks anew; nothing is kept. Of transactions:
+`admin_transactions`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ from ..net.task import Steps, operation
 from ..position import LATEST, Position, TopicPartition, Where
 from ..records import GroupInfo, GroupMember, PartitionInfo, TopicInfo
 from . import assignor, offsets, positions
+from .admin_transactions import STATE as STATE
+from .admin_transactions import ListedTransaction as ListedTransaction
+from .admin_transactions import ProducerInfo as ProducerInfo
+from .admin_transactions import TransactionAdmin
+from .admin_transactions import TransactionInfo as TransactionInfo
 from .codes import GroupIdNotFound, LeaderNotAvailable, UnknownTopicId, UnknownTopicOrPartition, error
 from .messages import (
     CreatableTopic,
@@ -42,7 +48,7 @@ _TOPIC_STATES = 6
 _GONE = (UnknownTopicOrPartition.code, UnknownTopicId.code)
 
 
-class KafkaAdmin(Closing):
+class KafkaAdmin(TransactionAdmin, Closing):
     """See `wireproto.roles.Admin`. May be shared by threads."""
 
     def __init__(self, cluster: KafkaCluster) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..url import Address
     from .admin import KafkaAdmin
     from .consumer import KafkaConsumer
+    from .identity import Identity
     from .option_types import ConsumerOptions, ProducerOptions, ReaderOptions, TransactionsOptions
     from .producer import KafkaProducer
     from .reader import KafkaReader
@@ -77,19 +78,22 @@ class KafkaClient(ClientBase[KafkaCluster]):
         return self.keep((yield from KafkaProducer.opening(self._senders, self.named(topic), self._options.for_role("producer", options))))
 
     @operation
-    def transactions(self, name: str, **options: Unpack[TransactionsOptions]) -> Steps[KafkaTransactions]:
+    def transactions(self, name: str, *, after: Identity | None = None, **options: Unpack[TransactionsOptions]) -> Steps[KafkaTransactions]:
         """Transactions under this name, which nobody else has from now on: who had it is fenced, and what he left open rolled back.
 
         Args:
             name: the transactional id: the same after a restart of this program, another one for each program that runs beside it.
+            after: the `identity` of the role whose work this one goes on with, of another process as well: who has taken the name since is
+                not fenced, but goes on (Kafka 2.5).
             options: as of a producer, and `transaction_timeout`.
         Raises:
+            Fenced: somebody has taken the name since `after`.
             AuthError, InvalidTransactionTimeout: the cluster does not allow the name, or that time. TimedOut.
         """
         from .transactions import KafkaTransactions
 
         given = self._options.for_role("transactions", options)
-        return self.keep((yield from KafkaTransactions.opening(self.cluster, name, given)), held=True)
+        return self.keep((yield from KafkaTransactions.opening(self.cluster, name, given, after)), held=True)
 
     @operation
     def reader(

@@ -25,6 +25,7 @@ from .._codec import BriefLock, KafkaRoom
 from ..errors import (
     AuthError,
     BrokerError,
+    ConnectError,
     Disconnected,
     OptionError,
     TimedOut,
@@ -112,8 +113,13 @@ class KafkaCluster(Runtime[KafkaOptions]):
     def requesting(self, message: Any, deadline: float, *, version: int | None = None, **route: Any) -> Steps[Any]:
         """`request`, as steps."""
         to = self._route(message, route)
-        conn = yield from self.retrying(lambda: to(deadline), deadline)
+        conn = yield from self.retrying(lambda: to(deadline), deadline, judge=self.while_new())
         return (yield from wire.asking(conn, message, deadline, version=version))
+
+    def while_new(self) -> Callable[[WireprotoError], Verdict]:
+        """A judge of what is asked of a topic: that it is unknown passes for `topic_patience`, in which nodes hear of a new one."""
+        enough = time.monotonic() + self.options.topic_patience
+        return lambda why: verdict(why, final=(UnknownTopicOrPartition,) if time.monotonic() >= enough else ())
 
     def _route(self, message: Any, route: Mapping[str, Any]) -> Route:
         if len(route) > 1 or not set(route) <= {"node", "controller", "leader", "group", "transaction", "any"}:
@@ -177,7 +183,11 @@ class KafkaCluster(Runtime[KafkaOptions]):
     def to_coordinator(self, name: str, kind: int = GROUP, purpose: str = "main") -> Route:
         def connect(until: float) -> Steps[Connection]:
             found = yield from self.coordinating(name, kind, until)
-            return (yield from self.connecting(found, purpose, until))
+            try:
+                return (yield from self.connecting(found, purpose, until))
+            except (ConnectError, Disconnected):  # whoever tries again asks who it is now: its node may be gone for good
+                self.lost_coordinator(name, kind)
+                raise
 
         return connect
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Self
 from ..due import due
 from ..errors import BrokerError, Closed, OptionError, Revoked, TransportError, UsageError, WireprotoError
 from ..flow.dropped import DroppedRole
+from ..flow.parting import PartingRole
 from ..flow.resolve import named
 from ..net.retry import Policy, Waits
 from ..net.task import Steps, Task, operation
@@ -33,6 +34,7 @@ from .group import STABLE
 
 if TYPE_CHECKING:
     from .cluster import KafkaCluster
+    from .fetch import Cursor
     from .options import KafkaOptions
 
 _NOT_OURS = (IllegalGeneration.code, UnknownMemberId.code, RebalanceInProgress.code)
@@ -44,7 +46,7 @@ _MISSING = Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
 Resumed = tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int]]
 
 
-class KafkaConsumer(DroppedRole):
+class KafkaConsumer(PartingRole, DroppedRole):
     """See `wireproto.roles.Consumer`. Made by `KafkaClient.consumer`."""
 
     waits = True
@@ -90,6 +92,7 @@ class KafkaConsumer(DroppedRole):
         self._saved_at = time.monotonic()
         self._handed: dict[TopicPartition, int] = {}  # where the newest batch of each partition ended, since it was given to us or set
         self._in_work: tuple[TopicPartition, int | None] | None = None  # the newest batch's partition, and what `_handed` had of it before
+        self._torn: tuple[tuple[Cursor, int] | None, tuple[TopicPartition, int | None] | None] | None = None  # … as a broken poll began
         self._dropped: set[TopicPartition] = set()  # handed out, not committed, and gone with a rebalance: what the next commit tells
         self._told: set[TopicPartition] = set()  # of which a commit has told that they are gone
 
@@ -104,16 +107,25 @@ class KafkaConsumer(DroppedRole):
             (`diverges_at` tells where).
             The group's own errors: GroupAuthorizationFailed, FencedInstanceId, InconsistentGroupProtocol …
         """
-        fetcher, noted = self._fetcher, self._in_work
-        before = fetcher.plan.handed
+        self._mend()
+        noted, before = self._in_work, self._fetcher.plan.handed
         try:
             return self._tasks.drive(self.polling(timeout), _NEVER)
         except WireprotoError:
             raise
         except BaseException:
-            if fetcher.broken_off(before):
-                self._unnote(noted)  # no commit covers it
+            self._torn = before, noted
+            self._mend()
             raise
+
+    def _mend(self) -> None:
+        """Take back what a poll would have returned that a signal handler broke into, so that no commit covers it. Another one may break in
+        here: then it is done at the next call."""
+        if self._torn is not None:
+            before, noted = self._torn
+            self._fetcher.broken_off(before)
+            self._unnote(noted)
+            self._torn = None
 
     def _unnote(self, noted: tuple[TopicPartition, int | None] | None) -> None:
         """As before the poll that began with `noted` being worked on."""
@@ -159,7 +171,9 @@ class KafkaConsumer(DroppedRole):
         self._watch_partitions()
         if member.state == STABLE and self._settled == member.generation:
             return True
-        if self._settled >= 0 and not (yield from self._give_up_partitions(deadline)):
+        if self._settled < 0:
+            self._drop_partitions()  # where a signal handler broke into giving up or taking: no commit of a later generation may cover them
+        elif not (yield from self._give_up_partitions(deadline)):
             return False
         if not (yield from self._coordinator.settling(deadline)):
             return False
@@ -181,13 +195,18 @@ class KafkaConsumer(DroppedRole):
             if held and told is not None:
                 self._call_back(told, held)
         finally:  # whatever the user's code comes to, they are not ours any more
-            if not self._options.auto_commit:
-                self._dropped |= {key for key in self._unsaved() if key in self._handed} - self._told
-            self._told.clear()
-            for key in held:
-                self._fetcher.plan.remove(key)
-            self._saved.clear()
+            self._drop_partitions()
         return True
+
+    def _drop_partitions(self) -> None:
+        """Fetch no more of what we held; each of these lines may be run again where a signal handler broke into the next."""
+        if not self._options.auto_commit:
+            self._dropped |= {key for key in self._unsaved() if key in self._handed} - self._told
+        self._told.clear()
+        for key in list(self._fetcher.plan.cursors):
+            self._fetcher.plan.remove(key)
+        self._fetcher.calm()
+        self._saved.clear()
 
     def _take_partitions(self, generation: int, mine: frozenset[TopicPartition], deadline: float) -> Steps[bool]:
         """Begin to fetch what is ours, from where the group resumes; whether that is known by the deadline."""
@@ -210,8 +229,6 @@ class KafkaConsumer(DroppedRole):
             raise
         self._saved = dict(resume)
         self._handed.clear()
-        for key in self._fetcher.plan.cursors.keys() - mine:  # where a signal handler broke into giving up
-            self._fetcher.plan.remove(key)
         for key in sorted(mine):
             self._fetcher.asking.add(*key, resume.get(key, begin.get(key, 0)), epoch=epochs.get(key, -1))
             if isinstance(self._start, Earliest):  # any other place is known to nobody: the next commit tells it, as that of Java's client
@@ -504,10 +521,7 @@ class KafkaConsumer(DroppedRole):
         if self._resuming is not None:
             self._resuming[1].cancel(Closed("the consumer was closed"))
 
-    def _let_go(self, deadline: float) -> None:
-        self._tasks.drive(self._letting_go(deadline), _NEVER)
-
-    def _letting_go(self, deadline: float) -> Steps[None]:
+    def _parting(self, deadline: float) -> Steps[None]:
         """Commit if that is automatic, leave the group, close our connections."""
         if self._options.auto_commit and self._settled >= 0:
             yield from self._save_last(deadline)

@@ -25,7 +25,7 @@ from ..net.task import Steps, Task, fresh
 from . import wire
 from .codes import error
 from .group import LEFT, STABLE, SYNCING, GroupSettings, Membership
-from .messages import LeaveGroupRequest
+from .messages import LeaveGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
     from .cluster import KafkaCluster
@@ -61,6 +61,7 @@ class Coordinator:
         self._signal = Event(cluster.loop)  # there is something to do before the next beat
         self._wanted: Event | None = None  # a poll asks for a settled membership, and waits for this
         self._beat_at = _NEVER
+        self._out_at = 0.0  # since when the coordinator has had our join or sync
         self._waits = Waits(_LOST)
         self._refusals = Waits(_LOST)  # told to join again, in a row
         self.polled_at = time.monotonic()
@@ -156,13 +157,13 @@ class Coordinator:
         while member.state not in (STABLE, LEFT):
             try:
                 reply = yield from self._asked()
-                with self._lock:
-                    (member.on_sync if member.state == SYNCING else member.on_join)(reply)
+                with self._lock:  # by what was answered: a refused commit, say, may have changed the state meanwhile
+                    (member.on_sync if isinstance(reply, SyncGroupResponse) else member.on_join)(reply)
             except Closed:
                 raise  # the end of the membership, told by `_life`
             except Exception as why:
                 now = time.monotonic()
-                failing_since = failing_since or now
+                failing_since = failing_since + self._held_back(why, now) if failing_since else now
                 if not isinstance(why, WireprotoError) or self._ends(why) or now - failing_since > self._options.request_timeout:
                     self.problem = self.problem or why
                     break
@@ -180,6 +181,10 @@ class Coordinator:
         if wanted is not None:
             wanted.set()
 
+    def _held_back(self, why: Exception, now: float) -> float:
+        """For how long a coordinator had the request that ended so: it was reached, and waited for the other members."""
+        return now - self._out_at if self._out_at and not isinstance(why.__cause__, TimedOut) else 0.0
+
     def _sent_back(self, code: int) -> Steps[None]:
         """Told to join again: at once where that is how it goes, then not as fast as answers come, or it keeps its coordinator busy."""
         wait = self._refusals.next()
@@ -196,16 +201,19 @@ class Coordinator:
 
     def _asked(self) -> Steps[Any]:
         """The reply to a join or a sync. A coordinator that has let their time pass is one that is gone, though its connection stands."""
-        options, member = self._options, self.membership
+        options, member, self._out_at = self._options, self.membership, 0.0
         soon = time.monotonic() + options.request_timeout
         if member.state == SYNCING and member.leading:
             topics = member.wanted_topics()
             yield from self._cluster.refreshing(topics, soon)
             self.counts = self._cluster.metadata.counts(topics)
         conn = yield from self.route(soon)
-        request = member.sync_request(self.counts) if member.state == SYNCING else member.join_request()
-        until = time.monotonic() + options.request_timeout
-        if member.state != SYNCING:  # a join waits for the other members' next polls, a share for the leader alone
+        with self._lock:
+            syncing = member.state == SYNCING
+            request = member.sync_request(self.counts) if syncing else member.join_request()
+        self._out_at = time.monotonic()
+        until = self._out_at + options.request_timeout
+        if not syncing:  # a join waits for the other members' next polls, a share for the leader alone
             until += options.max_poll_interval
         try:
             return (yield from wire.asking(conn, request, until, meanwhile=self._cluster.watching(self.group)))

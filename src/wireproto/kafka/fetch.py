@@ -22,7 +22,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
-from .._codec import KafkaRoom, Slice, kafka_section_end
+from .._codec import KafkaChunk, KafkaRoom, Slice, kafka_section_end
 from ..errors import DataLoss, FrameTooLarge, Malformed, TransportError, WireprotoError
 from ..flow import ahead
 from ..flow.ahead import Ask, ReadAhead, Ticket, nobody
@@ -108,23 +108,19 @@ class Cursor(ahead.Cursor):
         self.last_time = self.hungry_at = -1
         self.missing_since = 0.0
 
-    def fetched(self, chunk: Chunk) -> None:
+    def stand(self) -> None:
+        super().stand()
+        self.ahead_epoch = self.position_epoch
+        self.empties = 0
+
+    def fetched(self, chunk: KafkaChunk) -> None:
         self.ahead = chunk.next
         if chunk.error is None:
             self.ahead_epoch = chunk.epoch
 
-    def moved(self, chunk: Chunk, position: int) -> None:
+    def moved(self, chunk: KafkaChunk, position: int) -> None:
         self.position = position
         self.position_epoch = chunk.epoch if position == chunk.next else -1
-
-
-@dataclass(slots=True, eq=False)
-class Chunk(ahead.Chunk):
-    """What one answer brought for one partition: records to decode, or the error to raise in their place."""
-
-    cursor: Cursor
-    aborted: tuple[tuple[int, int], ...] = ()
-    epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +193,7 @@ class Fetches:
         if room is None:
             room = KafkaRoom()
             room.bound(settings.max_bytes)
-        self.plan: ReadAhead[Cursor, Chunk] = ReadAhead(room, settings.backoff)
+        self.plan: ReadAhead[Cursor, KafkaChunk] = ReadAhead(room, settings.backoff)
         self.stale: set[str] = set()
         self.sessions: dict[int, FetchSession] = {}
 
@@ -395,11 +391,11 @@ class Fetches:
             self._fail(cursor, problem)
             return
         aborted = tuple((entry.producer_id, entry.first_offset) for entry in part.aborted_transactions or ())
-        self.plan.push(Chunk(cursor, cursor.generation, cursor.ahead, following, records, len(records), aborted=aborted, epoch=epoch))
+        self.plan.push(KafkaChunk(cursor, cursor.generation, cursor.ahead, following, records, len(records), aborted=aborted, epoch=epoch))
 
     def _fail(self, cursor: Cursor, problem: WireprotoError) -> None:
         """Have it raised behind what was fetched before."""
-        self.plan.push(Chunk(cursor, cursor.generation, cursor.ahead, cursor.ahead, error=problem))
+        self.plan.push(KafkaChunk(cursor, cursor.generation, cursor.ahead, cursor.ahead, error=problem))
 
     def _lost(self, cursor: Cursor, why: str, diverges_at: int) -> None:
         """The leader's log parts from what was read: after an unclean election, with a disk that was lost, or as another topic's."""
@@ -439,7 +435,7 @@ class Fetches:
             end = min(cursor.end, cursor.stop)
             text = "%s[%d]: offsets %d to %d hold no record, compacted away or lost with the leader's disk: they are stepped over"
             log.warning(text, *cursor.key, cursor.ahead, end - 1)
-            self.plan.push(Chunk(cursor, cursor.generation, cursor.ahead, end))
+            self.plan.push(KafkaChunk(cursor, cursor.generation, cursor.ahead, end))
 
     def _too_large(self, cursor: Cursor) -> None:
         """One batch does not fit into what was asked for (Fetch before v3)."""

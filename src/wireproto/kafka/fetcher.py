@@ -12,11 +12,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .._codec import Columns, KafkaFetcherCore
+from .._codec import Columns, KafkaChunk, KafkaFetcherCore
 from .._net import Mailbox
 from ..errors import AuthError, BrokerError, ProtocolError, TimedOut, TlsError, TransportError, WireprotoError
 from ..flow.ahead import Ask, ReadAhead, Ticket
@@ -25,7 +24,7 @@ from ..net.task import Steps, Task, after
 from ..position import LogOffset
 from ..records import Batch
 from . import positions, wire
-from .fetch import BY_ID, Asked, Chunk, Cursor, Fetches, FetchSettings
+from .fetch import BY_ID, Asked, Cursor, Fetches, FetchSettings
 from .lone import LoneFetch, plain
 from .messages import FetchRequest
 from .metadata import NO_ID
@@ -61,12 +60,12 @@ class Fetcher(KafkaFetcherCore):
     """
 
     asking: Fetches
-    plan: ReadAhead[Cursor, Chunk]
+    plan: ReadAhead[Cursor, KafkaChunk]
 
     def __init__(self, cluster: KafkaCluster, options: KafkaOptions, purpose: str) -> None:
         self._cluster, self._metadata = cluster, cluster.metadata
         self._options = options
-        self._offsets, self._make_batch, self._columns = LogOffset, Batch, options.columns
+        self._offsets, self._batches, self._columns = LogOffset, Batch, options.columns
         self._committed, self._nearest = options.isolation == "committed", options.reset == "nearest"
         self._check_crc, self._skip, self._facts = options.check_crc, options.on_corrupt == "skip", options.facts
         self._max_wait, self._request_timeout, self._silent = options.max_wait, options.request_timeout, _SILENT
@@ -166,9 +165,9 @@ class Fetcher(KafkaFetcherCore):
         look = self._look_at if self.asking.stale and self._looking is None else float("inf")
         return min(self.plan.wakeup(now), look, self._follow_at, *self._overdue.values(), *pauses)
 
-    def broken_off(self, handed: tuple[Cursor, int] | None) -> bool:
+    def broken_off(self, handed: tuple[Cursor, int] | None) -> None:
         """A signal handler broke into a poll: what it had taken from the box, was about to ask for, or would have returned comes with the
-        next one. Whether the last was so.
+        next one.
 
         Args:
             handed: the plan's when that poll began.
@@ -181,7 +180,8 @@ class Fetcher(KafkaFetcherCore):
         for session in self.asking.sessions.values():
             session.doubt()
         self.plan.only_out(ticket for call in under_way for ticket in call.context.matter[1].tickets)
-        return self.plan.take_back(handed)
+        self.plan.renew_all()
+        self.plan.take_back(handed)
 
     def wake(self) -> None:
         """Make a poll in another thread return now (from the keeper)."""
@@ -194,9 +194,9 @@ class Fetcher(KafkaFetcherCore):
         for problem in columns.skipped:
             self._cluster.told.skipped(cursor.topic, cursor.partition, problem.position, problem)
 
-    def _put_rest(self, chunk: Chunk, position: int) -> None:
+    def _put_rest(self, chunk: KafkaChunk, position: int) -> None:
         """What was not decoded is handed out next."""
-        self.plan.put_back(replace(chunk, start=position))
+        self.plan.put_back(chunk.rest(position))
 
     # --- sending ---
 
@@ -430,8 +430,13 @@ class Fetcher(KafkaFetcherCore):
         self.plan.close()
         self._box.close()
 
+    def calm(self) -> None:
+        """How long nobody was reached counts anew: what was asked for is not read any more."""
+        self._failing_since = 0.0
+
     def rest(self) -> None:
         """There is nothing left to read: give up connections, and the nodes' places. They are made anew if there is again."""
+        self.calm()
         for node in [*self.asking.sessions]:
             self._leave(node)
         self._cluster.drop_purpose(self._purpose)

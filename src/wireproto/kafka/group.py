@@ -96,7 +96,9 @@ class Membership:
         )
 
     def on_join(self, reply: JoinGroupResponse) -> None:
-        """Take in the answer; raises the broker's error unless it only means to ask again."""
+        """Take in the answer; raises the broker's error unless it only means to ask again. One that comes after we left changes nothing."""
+        if self.state == LEFT:
+            return
         if reply.error_code == codes.MemberIdRequired.code:
             self.member = reply.member_id
             return
@@ -131,7 +133,10 @@ class Membership:
         )
 
     def on_sync(self, reply: SyncGroupResponse) -> None:
-        """Take in our part; raises the broker's error unless it only means to join again."""
+        """Take in our part; raises the broker's error unless it only means to join again. None of ours when we have left or are to join
+        again by now."""
+        if self.state != SYNCING:
+            return
         if reply.error_code:
             self._refused(reply.error_code, reply.NAME)
             return

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from .._codec import KafkaLoneCore, Sent
 from . import wire
-from .fetch import BY_ID, Chunk
+from .fetch import BY_ID
 from .messages import FetchableTopicResponse, FetchPartitionData, FetchRequest, FetchResponse
 from .sessions import NO_SESSION
 
@@ -54,7 +54,7 @@ class LoneFetch(KafkaLoneCore):
         answer, another = (_answer(topic.topic, topic.topic_id, topic.partitions[0].partition, n).encode(version) for n in (0, -1))
         before = b"\0" + answer[: _difference(answer, another)]
         super().__init__(FetchRequest.API_KEY, version, whole[_HEAD:place], whole[place + _PLACES :], before)
-        self.link, self.topics, self.make_chunk = link, topics, Chunk
+        self.link, self.topics = link, topics
         self.cursor = asked.tickets[0].cursor
         self.begin(asked)
 

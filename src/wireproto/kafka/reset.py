@@ -27,10 +27,11 @@ from . import positions
 from .codes import OffsetOutOfRange
 
 if TYPE_CHECKING:
+    from .._codec import KafkaChunk
     from ..flow.ahead import ReadAhead
     from ..net.task import Steps
     from .cluster import KafkaCluster
-    from .fetch import Chunk, Cursor
+    from .fetch import Cursor
     from .options import KafkaOptions
 
 _PAUSE = 0.5
@@ -65,7 +66,9 @@ class Resets:
         news: called when there is something to `collect`, from any thread.
     """
 
-    def __init__(self, cluster: KafkaCluster, options: KafkaOptions, plan: ReadAhead[Cursor, Chunk], news: Callable[[], object]) -> None:
+    def __init__(
+        self, cluster: KafkaCluster, options: KafkaOptions, plan: ReadAhead[Cursor, KafkaChunk], news: Callable[[], object]
+    ) -> None:
         self._cluster = cluster
         self._options = options
         self._plan = plan

@@ -13,7 +13,7 @@ before each transaction, so that one ends as it began (KIP-890):
     0                               so it is, be it by an earlier try of ours
     CONCURRENT_TRANSACTIONS         its markers are being written: again
     INVALID_TXN_STATE, at a commit  it took longer than `transaction_timeout`, and was rolled back
-    INVALID_PRODUCER_EPOCH,         the same, or somebody else has the name: InitProducerId with our id and epoch tells which (KIP-588)
+    INVALID_PRODUCER_EPOCH,         somebody else has the name; at level 1 the former as well, which DescribeTransactions tells
     PRODUCER_FENCED
 
 May assume: a cluster. Must not: put a record anywhere; that is `transactional`'s.
@@ -22,37 +22,29 @@ May assume: a cluster. Must not: put a record anywhere; that is `transactional`'
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Self
 
-from ..errors import Aborted, BrokerError, OptionError, TimedOut, UnsupportedVersion, UsageError, WireprotoError
+from ..errors import Aborted, BrokerError, Fenced, OptionError, TimedOut, UnsupportedVersion, UsageError, WireprotoError
 from ..flow.topics import TopicsProducer
 from ..flow.transactions import Transaction, Transactions
 from ..net.retry import Policy, Verdict, Waits, verdict
 from ..net.task import Steps
 from . import wire
-from .codes import (
-    ConcurrentTransactions,
-    InvalidProducerEpoch,
-    InvalidProducerIdMapping,
-    InvalidTxnState,
-    ProducerFenced,
-    error,
-)
-from .identity import Identity, ProducerState
+from .codes import ConcurrentTransactions, InvalidProducerIdMapping, error
+from .identity import NOBODY, Identity, ProducerState
 from .messages import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     DescribeTransactionsRequest,
-    EndTxnRequest,
-    InitProducerIdRequest,
     ProduceRequest,
 )
 from .offsets import Standing, committing_within
 from .outgoing import Key
 from .producer import KafkaProducer
 from .routing import TRANSACTION
+from .transaction_calls import FENCING, OVER, OpenTransaction, asking, ending, naming
 from .transactional import JOINS_FROM, TransactionProducer, TransactionSender
 
 if TYPE_CHECKING:
@@ -60,16 +52,18 @@ if TYPE_CHECKING:
     from .consumer import KafkaConsumer
     from .options import KafkaOptions
 
+__all__ = ["Identity", "KafkaTransactions", "OpenTransaction"]
+
 _FOREVER = float("inf")
 _LANDING = Policy(first=0.001, factor=2.0, ceiling=0.02, jitter=0.0)
 """Between two looks whether what is on its way has landed."""
 _ADD_CAP = 3
 """Later versions of AddPartitionsToTxn are for brokers."""
-_END_CAP, _OFFSETS_CAP = 4, 4
-"""The newest versions of EndTxn and TxnOffsetCommit that speak of a transaction of level 1."""
+_OFFSETS_CAP = 4
+"""The newest version of TxnOffsetCommit that speaks of a transaction of level 1."""
+_OF_ITS_TIME = 0.9
+"""A transaction that has taken less of its time was not rolled back for that, whatever our clock and its coordinator's differ by."""
 _SWEPT, _ENDING = "CompleteAbort", "Prepare"
-_FENCING = (InvalidProducerEpoch, ProducerFenced)
-_OVER = (*_FENCING, InvalidTxnState, InvalidProducerIdMapping)
 
 
 class KafkaTransactions(Transactions[KafkaProducer]):
@@ -86,19 +80,42 @@ class KafkaTransactions(Transactions[KafkaProducer]):
         self.name = name
         self.sending = TransactionSender(cluster, options, self, self._numbers)
         self._positions: list[tuple[KafkaConsumer, Standing]] = []
+        self._began = 0.0
         super().__init__(cluster, name, options.timeout, self.sending.core.lock)
-        drive, opening, sending = cluster.drive, TransactionProducer.opening_at, self.sending
-        self.topics = TopicsProducer(lambda topic, timeout: drive(opening(sending, cluster, topic, options, timeout), _FOREVER))
+        self.topics = TopicsProducer(lambda topic, timeout: cluster.drive(self.producing(topic, timeout), _FOREVER))
 
     @classmethod
-    def opening(cls, cluster: KafkaCluster, name: str, options: KafkaOptions) -> Steps[Self]:
-        """Have the name for ourselves: whoever had it is fenced, and what he left open is rolled back."""
+    def opening(cls, cluster: KafkaCluster, name: str, options: KafkaOptions, after: Identity | None = None) -> Steps[Self]:
+        """Have the name for ourselves: whoever had it is fenced, and what he left open is rolled back.
+
+        Raises:
+            Fenced: `after` is given, and somebody has taken the name since.
+        """
         if not name or not isinstance(name, str):
             raise OptionError("transactions need a name: a text that stays the same over restarts of this program")
         if options.acks != "all" or options.idempotence is False or options.message_format != 2:
             raise OptionError("transactions need acks=all, idempotence and message_format=2")
-        identity = yield from _naming(cluster, name, options, None, cluster.deadline(options.timeout))
+        try:
+            identity = yield from naming(cluster, name, options.transaction_timeout, after, cluster.deadline(options.timeout))
+        except (*FENCING, InvalidProducerIdMapping) as why:
+            raise Fenced(f"another program has the transactional name {name!r} since: {why}") from why
         return cls(cluster, name, options, identity)
+
+    @property
+    def identity(self) -> Identity:
+        """Producer id and epoch that the name has now, which `after` of another client's `transactions` takes."""
+        found: Identity = self._numbers.identity
+        return found
+
+    def handing_over(self) -> OpenTransaction | None:
+        if not self.sending.started:
+            return None
+        self.fence = UsageError(f"the transaction of {self.name!r} was handed over: what comes next needs another name")
+        who = self._numbers.identity
+        return OpenTransaction(self.name, who.producer_id, who.epoch, self.sending.joins)
+
+    def producing(self, topic: str, timeout: float) -> Steps[KafkaProducer]:
+        return TransactionProducer.opening_at(self.sending, self.cluster, topic, self._options, timeout)
 
     # --- before ---
 
@@ -111,6 +128,7 @@ class KafkaTransactions(Transactions[KafkaProducer]):
         if self.now is not None and joins != self.sending.joins:
             yield from self._renewing(deadline)
         self.sending.speak(joins)
+        self._began = time.monotonic()
         self._positions.clear()
 
     def _route(self, until: float) -> Steps[Any]:
@@ -119,8 +137,8 @@ class KafkaTransactions(Transactions[KafkaProducer]):
     def _renewing(self, until: float) -> Steps[None]:
         """The next epoch. Raises Fenced when the name is somebody else's."""
         try:
-            found = yield from _naming(self.cluster, self.name, self._options, self._numbers.identity, until)
-        except (*_FENCING, InvalidProducerIdMapping) as why:
+            found = yield from naming(self.cluster, self.name, self._options.transaction_timeout, self._numbers.identity, until)
+        except (*FENCING, InvalidProducerIdMapping) as why:
             raise self.fenced(why) from why
         self._numbers.identity = found
 
@@ -185,7 +203,10 @@ class KafkaTransactions(Transactions[KafkaProducer]):
 
     def dropping(self, turn: Transaction[KafkaProducer], why: WireprotoError, deadline: float) -> Steps[None]:
         core = self.sending.core
-        keys = {batch.key for batch in core.unsettled(_any)}
+        left = core.unsettled(_any)
+        keys = {batch.key for batch in left}
+        if any(batch.identity is not NOBODY for batch in left):
+            self.sending.started = True  # it has its number, and a signal handler kept it here: only another epoch begins to count anew
         core.abandon(_any, why)
         joining = self.sending.joining
         if joining is not None and not (yield joining, deadline):
@@ -201,11 +222,10 @@ class KafkaTransactions(Transactions[KafkaProducer]):
         if not sending.started:
             return
         who = self._numbers.identity
-        request = EndTxnRequest(transactional_id=self.name, producer_id=who.producer_id, producer_epoch=who.epoch, committed=commit)
-        cap = None if sending.joins else _END_CAP
+        open_one = OpenTransaction(self.name, who.producer_id, who.epoch, sending.joins)
         try:
-            reply = yield from self._asking(request, _FOREVER, cap=lambda: cap)
-        except _OVER as why:
+            reply = yield from ending(self.cluster, open_one, commit, _FOREVER)
+        except OVER as why:
             yield from self._ended_otherwise(turn, why, commit)
             return
         if sending.joins and reply.producer_id >= 0:
@@ -219,8 +239,10 @@ class KafkaTransactions(Transactions[KafkaProducer]):
     def _ended_otherwise(self, turn: Transaction[KafkaProducer], why: BrokerError, commit: bool) -> Steps[None]:
         """The coordinator had ended it before, or knows us no more. Raises what that means, unless it is what was asked for."""
         try:
-            if self.sending.joins or not (yield from self._swept()):
+            if not isinstance(why, FENCING):
                 yield from self._renewing(_FOREVER)
+            elif self.sending.joins or not (yield from self._swept()):
+                raise self.fenced(why)
         except WireprotoError as fence:
             fence.doubtful = commit
             raise
@@ -232,17 +254,22 @@ class KafkaTransactions(Transactions[KafkaProducer]):
         """Whether our transaction was rolled back for having taken too long, and the next epoch is ours: at level 1 the coordinator
         refuses who asks with the epoch before that, as if he were fenced.
 
-        It raises the epoch by one then. So does the first step of somebody who takes the name from an open transaction, whose next step
-        raises it again: whichever of the two InitProducerId comes first, the other is refused. Without an open transaction there is no
-        telling: Fenced.
+        It raises the epoch by one then. So does the first step of somebody who takes the name from an open transaction, whose second step
+        raises it again; in between, and to a coordinator that takes the epoch before the newest for a repeated question (KIP-360), the two
+        look alike. So it is asked only where the transaction's time was over. Without an open transaction there is no telling: Fenced.
+
+        InitProducerId must not ask it, but where nothing else can: a coordinator rolls back what is open under the name for whoever asks,
+        before it looks whether his epoch is the newest, and so fences the one that has it.
         """
         before = self._numbers.identity
-        if not self.sending.joined and not self._positions:
+        over = time.monotonic() - self._began >= _OF_ITS_TIME * self._options.transaction_timeout
+        if not over or (not self.sending.joined and not self._positions):
             return False
         try:
             reply = yield from self._asking(DescribeTransactionsRequest(transactional_ids=(self.name,)), _FOREVER, check=_described)
         except (BrokerError, UnsupportedVersion):  # before Kafka 3.0, or not allowed
-            return False
+            yield from self._renewing(_FOREVER)
+            return True
         state = reply.transaction_states[0]
         if (state.transaction_state, state.producer_id, state.producer_epoch) != (_SWEPT, before.producer_id, before.epoch + 1):
             return False
@@ -250,29 +277,9 @@ class KafkaTransactions(Transactions[KafkaProducer]):
         yield from self._renewing(_FOREVER)
         return True
 
-    def _asking(
-        self,
-        request: Any,
-        until: float,
-        *,
-        check: Callable[[Any], BrokerError | None] | None = None,
-        cap: Callable[[], int | None] | None = None,
-    ) -> Steps[Any]:
-        """Ask the transaction's coordinator."""
-        cluster, name = self.cluster, self.name
-
-        def plain(reply: Any) -> BrokerError | None:
-            return error(reply.error_code, f"transactional id {name!r}") if reply.error_code else None
-
-        return cluster.asking(
-            request,
-            until,
-            self._route,
-            check=check or plain,
-            cap=cap,
-            refresh=lambda why: cluster.lost_coordinator(name, TRANSACTION),
-            meanwhile=cluster.watching(name, TRANSACTION),
-        )
+    def _asking(self, request: Any, until: float, **how: Any) -> Steps[Any]:
+        """Ask the transaction's coordinator; see `asking`."""
+        return asking(self.cluster, self.name, request, until, **how)
 
 
 def _described(reply: Any) -> BrokerError | None:
@@ -285,27 +292,3 @@ def _described(reply: Any) -> BrokerError | None:
 
 def _any(batch: object) -> bool:
     return True
-
-
-def _naming(cluster: KafkaCluster, name: str, options: KafkaOptions, before: Identity | None, until: float) -> Steps[Identity]:
-    """InitProducerId: who we are; `before`: who we were, so that nobody else is fenced (KIP-360)."""
-
-    def make(version: int) -> InitProducerIdRequest:
-        named: dict[str, Any] = {"transactional_id": name, "transaction_timeout_ms": int(options.transaction_timeout * 1000)}
-        if before is not None and version >= 3:
-            named |= {"producer_id": before.producer_id, "producer_epoch": before.epoch}
-        return InitProducerIdRequest(**named)
-
-    def check(reply: Any) -> BrokerError | None:
-        return error(reply.error_code, f"transactional id {name!r}") if reply.error_code else None
-
-    reply = yield from cluster.asking(
-        make,
-        until,
-        cluster.to_coordinator(name, TRANSACTION),
-        kind=InitProducerIdRequest,
-        check=check,
-        refresh=lambda why: cluster.lost_coordinator(name, TRANSACTION),
-        meanwhile=cluster.watching(name, TRANSACTION),
-    )
-    return Identity(reply.producer_id, reply.producer_epoch)

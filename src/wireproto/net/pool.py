@@ -108,9 +108,15 @@ class Pool:
 
     def drop(self, conn: Connection, reason: str | None = None) -> None:
         """Close a connection that cannot be trusted any more."""
-        for key in [key for key, known in list(self._open.items()) if known is conn]:
-            self._open.pop(key, None)
+        self.release(conn)
         conn.close(reason)
+
+    def release(self, conn: Connection) -> bool:
+        """Have the next one who asks dial another one. Whoever has this one closes it. Returns whether it was ours."""
+        keys = [key for key, known in list(self._open.items()) if known is conn]
+        for key in keys:
+            self._open.pop(key, None)
+        return bool(keys)
 
     def forget(self, purpose: str, reason: str) -> None:
         """Close every connection for a purpose that nobody has any more, those that are being dialled, too."""

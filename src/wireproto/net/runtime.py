@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cas
 from weakref import WeakSet
 
 from wireproto import protocols
-from wireproto._net import Connection, Loop
+from wireproto._net import Connection, Loop, OneAfterAnother
 from wireproto.due import due
 from wireproto.errors import (
     ConnectError,
     Disconnected,
     FrameTooLarge,
     OptionError,
+    RoleUnsupported,
     TimedOut,
     TlsError,
     Unanswered,
@@ -36,7 +37,7 @@ from .address import SocketAddress
 from .closing import Closing
 from .options import CommonOptions
 from .pool import Pool, pause
-from .task import Steps, Tasks, retrying
+from .task import NEVER, Steps, Tasks, retrying
 from .tls import Contexts, TlsStream
 from .told import Told
 
@@ -99,6 +100,7 @@ class Runtime(Generic[Options]):
         loop, tasks, pool, options: for the adapter's roles.
         roles: those that are open; the client registers them, a role that was closed may `forget` itself.
         told: what the log is told by.
+        awaiting: under asyncio ``(coroutine function, *arguments) -> Steps`` of what it comes to; None where nobody awaits anything.
         reached: whether a server has served this client. What stands in the way of a life under way may pass; before, it is told at once.
     """
 
@@ -116,6 +118,7 @@ class Runtime(Generic[Options]):
         self.framing: Framing = cast("Framing", protocols.find(self.protocol).framing)
         self.loop = Loop(name or options.client_id, options.fetch_memory)
         self.told = Told(self.protocol, self.loop.call_at)
+        self.awaiting: Callable[..., Steps[Any]] | None = None
         debug.attach(self.loop)
         self._tls = options.tls_options()
         self._tls_worked = False
@@ -296,6 +299,7 @@ class ClientBase(Closing, Generic[Cluster]):
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self._tasks = cluster.tasks
+        self._closing = OneAfterAnother("client")
 
     @property
     def loop(self) -> Loop:
@@ -354,18 +358,32 @@ class ClientBase(Closing, Generic[Cluster]):
         """Register a role that was made (`Roles.keep`)."""
         return self.cluster.roles.keep(role, held=held)
 
+    def _no_transactions(self, /, name: str, **options: Any) -> Any:
+        raise RoleUnsupported(f"{self.protocol} has no transactions under a name", nearest="producer")
+
+    transactions: Callable[..., Any] = _no_transactions
+    """Of a protocol that has them, the client's own."""
+
     def close(self, timeout: float = 30.0) -> None:
         """Close the roles, which flush and leave their groups, under `timeout`, then all connections; the first error is raised at the end.
+        Any thread may ask: one does it, the others wait for that. In a forked child only its copies of the descriptors are closed.
 
-        In a forked child only its copies of the descriptors are closed.
+        Raises:
+            TimedOut: another thread is not done with it in time. What flushing raises: it is closed all the same.
         """
-        if self.closed:
-            return
         deadline = due(timeout)
+        if self.loop.forked:
+            self.cluster.close()
+            return
+        with self._closing.by(deadline) as mine:
+            if mine and not self.closed:
+                self._close(deadline)
+
+    def _close(self, deadline: float) -> None:
         problem: WireprotoError | None = None
         try:
-            if not self.loop.forked:
-                problem = self.cluster.roles.close(deadline)
+            problem = self.cluster.roles.close(deadline)
+            self._tasks.drive(self.ending(deadline), NEVER)
         finally:
             self.cluster.close()
         if problem is not None:

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Generator, Hashable, Iterable
 from contextlib import suppress
 from functools import partial, wraps
+from inspect import iscoroutinefunction
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from wireproto._net import Call, Descriptors, Event, Loop, Mailbox, Runnable, Timer, Waitable
@@ -471,6 +472,11 @@ def operation(steps: Callable[Concatenate[S, P], Steps[T]]) -> Callable[Concaten
         return self._tasks.drive(steps(self, *args, **kwargs), due(timeout) + _SPARE)
 
     return done
+
+
+def is_async(fn: Callable[..., object]) -> bool:
+    """Whether it is a coroutine function, or called like one: what it returns has to be awaited."""
+    return iscoroutinefunction(fn) or (callable(fn) and iscoroutinefunction(type(fn).__call__))
 
 
 def steps_of(method: Callable[P, T]) -> Callable[P, Steps[T]] | None:

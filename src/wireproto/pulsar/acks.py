@@ -56,6 +56,7 @@ class Log:
         acked: (ledger, entry) up to which all is acknowledged. marks: some of those, and when they were; the last is `acked`.
         sizes: messages in the batches handed out and not acknowledged, by (ledger, entry); of the last `MOST_SIZES`.
         last: the furthest entry that was handed out. before: of a ledger that followed another, the entry handed out before its first.
+        first: the first entry that was handed out since the last commit; None: there is none, or that commit left some out.
     """
 
     handed: MessageId | None = None
@@ -65,11 +66,14 @@ class Log:
     sizes: dict[tuple[int, int], int] = field(default_factory=dict)
     last: tuple[int, int] | None = None
     before: dict[int, tuple[int, int]] = field(default_factory=dict)
+    first: tuple[int, int] | None = None
 
     def passed(self, ledger: int, entry: int, size: int) -> None:
         """An entry is handed out; `size`: messages in the batch, 0 outside one."""
         if self.last is not None and ledger > self.last[0]:
             self.before[ledger] = self.last
+        if self.handed is None:
+            self.first = self.first or (ledger, entry)
         self.last = (ledger, entry) if self.last is None else max(self.last, (ledger, entry))
         if size:
             self.sizes[ledger, entry] = size
@@ -101,6 +105,10 @@ class Log:
             return self.acked is not None and mark < self.acked
         return any(mark < place for when, place in self.marks if when <= now - KEPT_IN)
 
+    def taken(self, mark: tuple[int, int]) -> bool:
+        """Whether somebody else has acknowledged, up to this mark, what was handed out here and not committed."""
+        return self.first is not None and mark >= self.first
+
     def stands(self, mark: tuple[int, int], now: float) -> None:
         """The broker says where the mark stands."""
         self.marks = deque(one for one in self.marks if one[1] <= mark)
@@ -118,6 +126,7 @@ class Log:
     def committed_to(self, position: MessageId, now: float) -> None:
         """The broker has taken it."""
         self.committed = position
+        self.first = None
         if self.handed == position:
             self.handed = None
         place = position.ledger, position.entry

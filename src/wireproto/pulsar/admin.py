@@ -11,7 +11,7 @@ Thread-safe. Must not: use HTTP where the binary protocol serves.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -33,7 +33,10 @@ from .request import request
 from .topics import parse_topic, short
 
 if TYPE_CHECKING:
+    from wireproto.errors import BrokerError
+
     from .cluster import PulsarCluster
+    from .coordinators import TransactionId
 
 DEFAULT_NAMESPACE = "public/default"
 
@@ -248,6 +251,59 @@ class PulsarAdmin(Closing):
         return sorted(found.items())
 
     # -- ends ---------------------------------------------------------------------------------------------------
+
+    @operation
+    def end_transactions(
+        self, transactions: Iterable[TransactionId], *, commit: bool, timeout: float = 30.0
+    ) -> Steps[dict[TransactionId, BrokerError]]:
+        """End transactions that were handed over (`Transaction.hand_over`), beside each other.
+
+        A coordinator forgets a transaction as it ends. So who asks for the same a second time, because the first time was cut short, is
+        told of those that it ended then, as of those that took too long: a record that the transaction itself holds tells which.
+
+        Args:
+            commit: have their records seen; else roll them back.
+        Returns:
+            those that their coordinators do not know any more, or have ended otherwise; empty when all is as was asked.
+        Raises:
+            TimedOut: not all have ended. NotAllowedError, AuthError.
+        """
+        from .coordinators import OVER, Coordinators
+
+        deadline, coordinators = due(timeout), Coordinators(self._cluster)
+        gone: dict[TransactionId, BrokerError] = {}
+
+        def end(one: TransactionId) -> Steps[None]:
+            try:
+                yield from coordinators.ending(one, commit, deadline)
+            except OVER as why:
+                gone[one] = why
+
+        yield from self._cluster.tasks.every([(f"ending transaction {one}", end(one)) for one in transactions], deadline)
+        return gone
+
+    @operation
+    def open_transactions(self, transactions: Iterable[TransactionId], *, timeout: float = 30.0) -> Steps[frozenset[TransactionId]]:
+        """Those of these that could be committed now: neither ended, nor rolled back for their time. Changes nothing of them.
+
+        Raises:
+            TimedOut: not all coordinators have answered. NotAllowedError, AuthError.
+        """
+        from .coordinators import OVER, Coordinators
+
+        deadline, coordinators = due(timeout), Coordinators(self._cluster)
+        found: set[TransactionId] = set()
+
+        def look(one: TransactionId) -> Steps[None]:
+            command = api.CommandAddPartitionToTxn(txnid_most_bits=one.most, txnid_least_bits=one.least)  # none, which asks for its state
+            try:
+                yield from coordinators.asking(command, deadline)
+            except OVER:
+                return
+            found.add(one)
+
+        yield from self._cluster.tasks.every([(f"looking for transaction {one}", look(one)) for one in transactions], deadline)
+        return frozenset(found)
 
     def close(self, timeout: float = 30.0) -> None:
         """Nothing is held open: requests use the client's connections."""

@@ -28,11 +28,13 @@ if TYPE_CHECKING:
 
     from .admin import PulsarAdmin
     from .consumer import PulsarConsumer
+    from .coordinators import Coordinators
     from .hold import PulsarHold
-    from .option_types import ConsumerOptions, ProducerOptions, QueueOptions, ReaderOptions
+    from .option_types import ConsumerOptions, ProducerOptions, QueueOptions, ReaderOptions, TransactionsOptions
     from .producer import PulsarProducer
     from .queue import PulsarQueue
     from .reader import PulsarReader
+    from .transactions import PulsarTransactions
 
 
 class PulsarClient(ClientBase[PulsarCluster]):
@@ -43,6 +45,7 @@ class PulsarClient(ClientBase[PulsarCluster]):
     def __init__(self, options: PulsarOptions, addresses: Sequence[Address]) -> None:
         super().__init__(PulsarCluster(options, addresses))
         self._options = options
+        self._coordinators: Coordinators | None = None
 
     @classmethod
     def connect(cls, url: Url, keywords: dict[str, Any]) -> PulsarClient:
@@ -101,6 +104,24 @@ class PulsarClient(ClientBase[PulsarCluster]):
         given, deadline = self._role("producer", options)
         opening = PulsarProducer.opening(self.cluster, PulsarSender(self.cluster, given), self.named(topic), given, deadline)
         return self.keep((yield from opening), held=True)  # held, so that a close sends what it still holds
+
+    @operation
+    def transactions(self, /, name: str, **options: Unpack[TransactionsOptions]) -> Steps[PulsarTransactions]:
+        """Transactions: records to any topics, and acknowledgements of queues and consumers of this client, all of them or none.
+
+        Args:
+            name: what people know them by. Brokers are told nothing of it: it fences nobody, and may be another one each time.
+            options: as of a producer, and `transaction_timeout`.
+        Raises:
+            NotAllowedError: the cluster has no transactions. TimedOut.
+        """
+        from .coordinators import Coordinators
+        from .transactions import PulsarTransactions
+
+        if self._coordinators is None:
+            self._coordinators = Coordinators(self.cluster)
+        given = self._options.for_role("transactions", options)
+        return self.keep((yield from PulsarTransactions.opening(self.cluster, self._coordinators, name, given)), held=True)
 
     @operation
     def reader(

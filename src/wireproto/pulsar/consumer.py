@@ -15,15 +15,16 @@ Belongs to one thread at a time. Must not: acknowledge what was not handed out, 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from wireproto._codec import decode_pulsar
-from wireproto.errors import OptionError, Revoked, TransportError, WireprotoError
+from wireproto.errors import OptionError, Revoked, TransportError, UsageError, WireprotoError
+from wireproto.flow.parting import PartingRole
 from wireproto.flow.resolve import Request
-from wireproto.flow.role import Role
 from wireproto.net.task import NEVER, Steps, operation, steps
 from wireproto.position import AtTime, Earliest, Latest, MessageId, Position, TopicPartition, Where, places
 from wireproto.records import Batch
@@ -41,12 +42,13 @@ from .topics import parse_topic
 if TYPE_CHECKING:
     from .cluster import PulsarCluster
     from .options import PulsarOptions
+    from .turn import Within
 
 SOON = 1.0
 """Seconds that an automatic commit may take beside a poll's own."""
 
 
-class PulsarConsumer(Role):
+class PulsarConsumer(PartingRole):
     """A member of a subscription; made by `client.consumer`."""
 
     def __init__(
@@ -61,6 +63,7 @@ class PulsarConsumer(Role):
         self._in_work: tuple[Log, MessageId | None] | None = None  # the newest batch's, and what it had handed out before
         self._saved_at = time.monotonic()
         self._fed: set[TopicPartition] = set()  # from these it was fed last, as its log was told
+        self._stored: deque[tuple[TopicPartition, Log, MessageId]] = deque()  # that transactions have committed; from the keeper
         self._dropped: set[TopicPartition] = set()  # handed out, not committed, another's now: what the next commit tells
         subscription = Subscription(
             group,
@@ -129,6 +132,7 @@ class PulsarConsumer(Role):
         """`poll`, as steps."""
         with self._only:
             deadline = due(timeout)
+            self._take_in_stored()
             if self._options.auto_commit and time.monotonic() - self._saved_at >= self._options.auto_commit_interval:
                 yield from self._commit_by_itself(max(deadline, time.monotonic() + SOON))
             self._in_work = None
@@ -229,6 +233,7 @@ class PulsarConsumer(Role):
         self._dropped.clear()
 
     def _commit(self, positions: dict[TopicPartition, Position] | None, deadline: float) -> Steps[None]:
+        self._take_in_stored()
         parts = self._parts()
         everything = positions is None
         self._saved_at = time.monotonic()
@@ -257,8 +262,8 @@ class PulsarConsumer(Role):
             lost |= self._dropped
         self._dropped -= lost
         if lost:
-            shown = ", ".join(f"{topic}[{partition}]" for topic, partition in sorted(lost))
-            raise Revoked(f"another member is fed now, or was meanwhile: not committed is {shown}", partitions=tuple(sorted(lost)))
+            text = f"another member is fed now, or was meanwhile: not committed is {_shown(lost)}"
+            raise Revoked(text, partitions=tuple(sorted(lost)))
 
     def _feeds(self, part: PartitionConsumer, deadline: float) -> Steps[bool]:
         """Whether this member is fed from an attached partition; of failover, one of the members is.
@@ -284,6 +289,7 @@ class PulsarConsumer(Role):
         """Where each partition would be resumed: this member's last commit, or what the broker keeps, which counts whole entries."""
         with self._only:
             deadline = due(timeout)
+            self._take_in_stored()
             found = {}
             for part in self._feed.parts:
                 _, mark = yield from self._feed.place(part, deadline)
@@ -302,6 +308,93 @@ class PulsarConsumer(Role):
                 stats = yield from self._feed.ask_again(part, api.CommandConsumerStats(), deadline)
                 found[part.owner] = int(stats.msgBacklog)
             return found
+
+    # -- in a transaction: see transactions.PulsarTransactions --------------------------------------------------
+
+    def of(self, cluster: PulsarCluster) -> bool:
+        """Whether it is of this client."""
+        return cluster is self._cluster
+
+    def committing_within(self, turn: Within, positions: Mapping[TopicPartition, Position] | None, deadline: float) -> Steps[None]:
+        """As `commit`, when the transaction commits. A partition that is another member's now is told at once, and nothing is committed."""
+        if self._options.auto_commit:
+            raise UsageError("a consumer whose positions a transaction commits must not commit by itself: auto_commit=False")
+        with self._only:
+            self._take_in_stored()
+            given = places(positions, "commit_positions")
+            everything = given is None
+            targets = self._targets(self._handed() if given is None else dict(given))
+            if everything and self._dropped:
+                raise self._lost_to(turn, self._dropped)
+            for part, position in targets:
+                yield from turn.registering(part.name, self.group, deadline)
+                yield from self._feed.attached(part, deadline)
+                feeds, log = (yield from self._feeds(part, deadline)), self._log(part.owner)
+                if not feeds or (everything and log.handed != position):
+                    raise self._lost_to(turn, {part.owner})
+                yield from self._acking_within(turn, part, log, position, deadline)
+
+    def _targets(self, positions: Mapping[TopicPartition, Position]) -> list[tuple[PartitionConsumer, MessageId]]:
+        """What is to be committed; raises OptionError where that cannot be."""
+        parts, found = self._parts(), []
+        for owner, position in positions.items():
+            if owner not in parts:
+                raise OptionError(f"partition {owner[1]} of {owner[0]!r} is not read by this consumer")
+            if not isinstance(position, MessageId):
+                raise OptionError(f"a Pulsar position is ledger:entry:index, not {position!r}")
+            self._log(owner).target(position)
+            found.append((parts[owner], position))
+        return found
+
+    def _lost_to(self, turn: Within, lost: Iterable[TopicPartition]) -> WireprotoError:
+        """Another member is fed: the transaction cannot be committed any more."""
+        why = Revoked(f"another member is fed now, or was meanwhile: {_shown(lost)}", partitions=tuple(sorted(lost)))
+        turn.fails(why)
+        self._dropped -= set(lost)
+        made = turn.lost("the transaction has to be rolled back")
+        made.__cause__ = why
+        return made
+
+    def _acking_within(self, turn: Within, part: PartitionConsumer, log: Log, position: MessageId, deadline: float) -> Steps[None]:
+        """The ACK, but where it would say again what was said, which a broker takes for a conflict."""
+        target, known = log.target(position), (id(self), part.owner)
+        if target is None or position in (log.committed, turn.committed.get(known)):
+            return
+        turn.committed[known] = position
+        turn.holds(partial(self._settled, part, log, position))
+        ack = api.CommandAck(ack_type=api.CommandAck.Cumulative, message_id=[target])
+        ack.txnid_most_bits, ack.txnid_least_bits = turn.id
+        yield from self._feed.ask_once(part, ack, turn.asked, deadline)
+        _, mark = yield from self._feed.place(part, deadline)  # from here on no other transaction can move it
+        if log.taken(mark):
+            raise self._lost_to(turn, {part.owner})
+
+    def _settled(self, part: PartitionConsumer, log: Log, position: MessageId, committed: bool) -> None:
+        """The transaction has ended. Keeper thread."""
+        if committed:
+            self._stored.append((part.owner, log, position))
+
+    def _take_in_stored(self) -> None:
+        """What transactions have committed since; forgotten when it was taken in, since a signal handler may raise anywhere."""
+        while self._stored:
+            owner, log, position = self._stored[0]
+            if self._log(owner) is log:
+                log.committed_to(position, time.monotonic())
+            self._stored.popleft()
+
+    @operation
+    def rewind(self, *, timeout: float = 30.0) -> Steps[None]:
+        """Go back to where the group resumes, in all partitions: what was handed out since comes again. For who has rolled back."""
+        with self._only:
+            deadline = due(timeout)
+            self._take_in_stored()
+            for part in self._feed.parts:
+                yield from self._feed.anew(part, deadline)
+                part.cursor = Cursor(unread(*part.owner))
+                self._logs[part.owner] = Log()
+            self._dropped.clear()
+            for part in self._feed.parts:
+                yield from self._feed.attached(part, deadline)
 
     # -- control ------------------------------------------------------------------------------------------------
 
@@ -371,10 +464,7 @@ class PulsarConsumer(Role):
             log, before = self._in_work
             log.handed = before if log.handed is not None else None
 
-    def _let_go(self, deadline: float) -> None:
-        self._tasks.drive(self._letting_go(deadline), NEVER)
-
-    def _letting_go(self, deadline: float) -> Steps[None]:
+    def _parting(self, deadline: float) -> Steps[None]:
         """Leave the subscription; with `auto_commit` what was handed out is committed first, but for what an error left half done."""
         problem: Exception | None = None
         try:
@@ -390,6 +480,10 @@ class PulsarConsumer(Role):
             self._cluster.roles.forget(self)
         if problem is not None:
             raise problem
+
+
+def _shown(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(f"{topic}[{partition}]" for topic, partition in sorted(partitions))
 
 
 def _initial(cluster: PulsarCluster, group: str, start: Where, names: Sequence[tuple[str, int, str]], deadline: float) -> Steps[int]:

@@ -73,11 +73,15 @@ class PartitionConsumer(SubscriptionState):
 
     def submit(self, command: Message) -> Call:
         """Send a request about this consumer; raises Disconnected while it is not open."""
+        conn, token, frame = self.request(command)
+        return conn.submit(token, frame)
+
+    def request(self, command: Any) -> tuple[Connection, int, bytes]:
+        """What `submit` sends, and where."""
         if self.conn is None:
             raise Disconnected("the consumer is not attached", topic=self.topic, partition=self.partition)
-        token = self.conn.next_token()
-        command.request_id = token  # type: ignore[attr-defined]
-        return self.conn.submit(token, encode(command))
+        command.request_id = self.conn.next_token()
+        return self.conn, command.request_id, encode(command)
 
     def tell(self, command: Message) -> None:
         """Send a command that is not answered; lost with the connection."""
@@ -89,11 +93,8 @@ class PartitionConsumer(SubscriptionState):
         """Grant what the window has room for."""
         more = self.grant()
         if more:
-            try:
-                self.tell(api.CommandFlow(consumer_id=self.id, messagePermits=more))
-            except BaseException:  # a signal handler's
-                self.permits.not_told(more)
-                raise
+            self.tell(api.CommandFlow(consumer_id=self.id, messagePermits=more))
+            self.permits.told()
 
     def handed(self, messages: int, size: int, *, new: bool = True) -> None:
         """`messages` of `size` bytes left the queue: count them and grant anew. What was there before is no fruit of a new subscription."""
@@ -281,6 +282,8 @@ class Feed:
             if handing.part.life is None and not handing.part.cursor.done:  # it was about to be read to its end
                 self._tend(handing.part)
         self._turn_to_all()
+        for part in self.parts:
+            part.flow()
         return handing is not None
 
     def _take(self) -> tuple[PartitionConsumer, list[bytes]] | None:
@@ -496,6 +499,28 @@ class Feed:
                 trouble = why
             yield time.monotonic() + wait
 
+    def ask_once(self, part: PartitionConsumer, command: Any, calls: dict[object, Call], deadline: float) -> Steps[None]:
+        """A request about an attached partition that must not be made twice.
+
+        Args:
+            command: as for `ask_again`. calls: has the request while it is under way, be it behind this, wherever a signal handler raises.
+        Raises:
+            Disconnected, TimedOut: whether it was done is not known.
+        """
+        command.consumer_id = part.id
+        conn, token, frame = part.request(command)
+        mine = object()
+        calls.update(zip((mine,), map(conn.submit, (token,), (frame,)), strict=True))  # sent and known in one step of C
+        call = calls[mine]
+        yield from self._take_in(call, deadline, part)
+        if not call.done and part.conn is call.conn:
+            raise TimedOut(f"no answer to {type(command).__name__} in time", topic=part.topic, partition=part.partition)
+        calls.pop(mine, None)
+        if not call.done:
+            call.cancel()
+            raise Disconnected("the consumer was closed before it was answered", topic=part.topic, partition=part.partition)
+        reply_body(call.result(0.0), call.conn.peer, topic=part.topic, partition=part.partition)
+
     def place(self, part: PartitionConsumer, deadline: float) -> Steps[tuple[Place, Place]]:
         """(place of the last message, place before which all is acknowledged), each (ledger, entry), entry -1 for none."""
         return places((yield from self.ask_again(part, api.CommandGetLastMessageId(), deadline)))
@@ -510,6 +535,15 @@ class Feed:
         if part.id == before:
             self.lost(part)
         yield from self.attached(part, deadline)
+
+    def anew(self, part: PartitionConsumer, deadline: float) -> Steps[None]:
+        """Subscribe anew: what is not acknowledged comes again. `attached` waits for that."""
+        yield from self.attached(part, deadline)
+        assert part.life is not None
+        part.life.fruitful = True  # so that it is opened again at once
+        with suppress(ConsumerNotFound, Disconnected):
+            yield from self.ask(part, api.CommandCloseConsumer(consumer_id=part.id), deadline)
+        self.lost(part)
 
     def ahead(self, part: PartitionConsumer) -> int:
         """How many frames of a partition may have come and were not handed over: what was sent before this moment is among them."""

@@ -7,13 +7,13 @@ Belongs to one thread at a time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from wireproto.due import due
 from wireproto.errors import OptionError
-from wireproto.flow.role import Role
-from wireproto.net.task import NEVER, Steps, operation
+from wireproto.flow.parting import PartingRole
+from wireproto.net.task import Steps, operation
 from wireproto.position import MessageId, Position, TopicPartition
 
 from . import PulsarApi_pb2 as api
@@ -29,7 +29,7 @@ WINDOW = 1 << 16
 """Bytes for the partitions' mailboxes; nothing but news comes."""
 
 
-class PulsarHold(Role):
+class PulsarHold(PartingRole):
     """A subscription on every partition that it was told of. Made by `PulsarClient.hold`."""
 
     def __init__(self, cluster: PulsarCluster, group: str, consumer_name: str | None = None) -> None:
@@ -64,6 +64,21 @@ class PulsarHold(Role):
                 command.message_id.append(message_id(position.ledger, last))
                 yield from feed.ask_again(part, command, deadline)
 
+    @operation
+    def drop(self, places: Iterable[TopicPartition], *, timeout: float = 30.0) -> Steps[None]:
+        """Delete the subscription in these partitions: brokers keep nothing for it there any more. One that is not there is no error.
+
+        Raises:
+            ConsumerBusy: somebody else reads this subscription. TopicNotFound.
+        """
+        deadline = due(timeout)
+        with self._only:
+            for key in sorted(places):
+                feed, part = yield from self._attached(key, deadline)
+                yield from feed.ask_again(part, api.CommandUnsubscribe(), deadline)
+                del self._parts[key]
+                feed.end()
+
     def _attached(self, key: TopicPartition, deadline: float) -> Steps[tuple[Feed, PartitionConsumer]]:
         """The partition's consumer, attached again where its connection was lost."""
         found = self._parts.get(key)
@@ -84,9 +99,6 @@ class PulsarHold(Role):
         for feed, _ in self._parts.values():
             feed.end()
 
-    def _let_go(self, deadline: float) -> None:
-        self._cluster.drive(self._letting_go(deadline), NEVER)
-
-    def _letting_go(self, deadline: float) -> Steps[None]:
+    def _parting(self, deadline: float) -> Steps[None]:
         for feed, _ in self._parts.values():
             yield from feed.closing(deadline)

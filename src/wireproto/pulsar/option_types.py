@@ -46,7 +46,10 @@ class ClientOptions(TypedDict, total=False):
     keyless: Literal['sticky', 'round-robin']
     producer_name: str | None
     first_sequence: int | None
+    access_mode: Literal['shared', 'exclusive', 'exclusive-with-fencing']
+    topic_epoch: int | None
     delivery_timeout: float
+    transaction_timeout: float
     create_topic: bool
     read_compacted: bool
     check_crc: bool
@@ -63,6 +66,7 @@ class ClientOptions(TypedDict, total=False):
 class ProducerOptions(TypedDict, total=False):
     """What `client.producer` takes."""
 
+    access_mode: Literal['shared', 'exclusive', 'exclusive-with-fencing']
     batch_records: int
     batch_size: int
     batching: bool | Literal['key']
@@ -75,6 +79,24 @@ class ProducerOptions(TypedDict, total=False):
     operation_timeout: float
     producer_name: str | None
     timeout: float
+    topic_epoch: int | None
+
+
+class TransactionsOptions(TypedDict, total=False):
+    """What `client.transactions` takes."""
+
+    batch_records: int
+    batch_size: int
+    batching: bool | Literal['key']
+    compression: Literal['none', 'lz4', 'zlib', 'zstd', 'snappy']
+    delivery_timeout: float
+    hashing: Literal['java', 'murmur3']
+    keyless: Literal['sticky', 'round-robin']
+    linger: float
+    operation_timeout: float
+    producer_name: str | None
+    timeout: float
+    transaction_timeout: float
 
 
 class ReaderOptions(TypedDict, total=False):

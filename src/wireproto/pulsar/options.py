@@ -14,6 +14,10 @@ from urllib.parse import urlsplit
 from wireproto.errors import OptionError
 from wireproto.net.options import CommonOptions
 
+_SENDING: Final = (
+    *("compression", "batching", "batch_size", "batch_records", "linger", "hashing", "keyless", "producer_name"),
+    *("delivery_timeout", "operation_timeout", "timeout"),
+)
 _READING: Final = ("create_topic", "check_crc", "on_corrupt", "receive_memory", "consumer_name", "timeout")
 
 
@@ -37,7 +41,12 @@ class PulsarOptions(CommonOptions):
         producer_name: a fixed one; with deduplication on the broker it goes on after its last sequence id. None: the broker names it.
         first_sequence: sequence id of a producer's first record in each partition; a broker that de-duplicates drops what it has under the
             producer's name from there on. None: it goes on after the last one.
+        access_mode: of a producer: ``shared``; ``exclusive``: alone on its topic, or refused with ProducerFenced;
+            ``exclusive-with-fencing``: alone, and whoever was there is fenced.
+        topic_epoch: of a producer that is alone on a topic without partitions: what `producer.topic_epochs` told a life of the same program
+            before. It is refused with ProducerFenced if another one was alone there since. None: it takes the next one.
         delivery_timeout: seconds after which an unacknowledged record fails.
+        transaction_timeout: how long a transaction may take before its coordinator rolls it back.
 
         create_topic: reading may create the topic, where the broker allows that.
         read_compacted: read the compacted form of the topic.
@@ -53,10 +62,8 @@ class PulsarOptions(CommonOptions):
     """
 
     ROLES: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "producer": (
-            *("compression", "batching", "batch_size", "batch_records", "linger", "hashing", "keyless", "producer_name", "first_sequence"),
-            *("delivery_timeout", "operation_timeout", "timeout"),
-        ),
+        "producer": (*_SENDING, "first_sequence", "access_mode", "topic_epoch"),
+        "transactions": (*_SENDING, "transaction_timeout"),
         "reader": (*_READING, "read_compacted", "columns"),
         "consumer": (*_READING, "read_compacted", "columns", "mode", "priority", "auto_commit", "auto_commit_interval"),
         "queue": (*_READING, "mode", "priority"),
@@ -77,7 +84,10 @@ class PulsarOptions(CommonOptions):
     keyless: Literal["sticky", "round-robin"] = "sticky"
     producer_name: str | None = None
     first_sequence: int | None = None
+    access_mode: Literal["shared", "exclusive", "exclusive-with-fencing"] = "shared"
+    topic_epoch: int | None = None
     delivery_timeout: float = 120.0
+    transaction_timeout: float = 60.0
 
     create_topic: bool = True
     read_compacted: bool = False
@@ -104,6 +114,10 @@ class PulsarOptions(CommonOptions):
         ):
             if not getattr(self, name) > 0:
                 raise OptionError(f"{name} must be above 0")
+        if self.topic_epoch is not None and self.access_mode == "shared":
+            raise OptionError("topic_epoch is for a producer that is alone: give it an access_mode")
+        if self.transaction_timeout < 0.001:
+            raise OptionError("transaction_timeout must be above 0 seconds")
         for name in ("linger", "auto_commit_interval"):
             if getattr(self, name) < 0:
                 raise OptionError(f"{name} cannot be negative")

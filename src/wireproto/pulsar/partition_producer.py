@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from wireproto._codec import OutBatch, PulsarBatchBuilder, crc32c
 from wireproto._net import Call, Connection, producer_channel
 from wireproto.errors import Closed, Disconnected, Forked, TimedOut, UsageError, WireprotoError
-from wireproto.flow.sender import Again, Refused
+from wireproto.flow.sender import Refused
 from wireproto.net.retry import Policy, Verdict, Waits, briefly, verdict
 from wireproto.net.task import Steps, retrying
 
@@ -37,6 +37,7 @@ from .codes import (
     ChecksumError,
     NotAllowedError,
     ProducerBlockedQuotaExceededException,
+    ProducerFenced,
     ServiceNotReady,
     TopicNotFound,
     TopicTerminatedError,
@@ -50,12 +51,14 @@ if TYPE_CHECKING:
     from wireproto._net import Mailbox
     from wireproto.flow.producer import BatchProducer
     from wireproto.flow.sender import Sender
+    from wireproto.flow.sender import Verdict as Outcome
 
     from .cluster import PulsarCluster
     from .options import PulsarOptions
 
 RETRY = Policy(first=0.1, factor=2.0, ceiling=5.0, jitter=0.2)
 """Seconds between attempts to open the producer again."""
+MODES = {"shared": api.Shared, "exclusive": api.Exclusive, "exclusive-with-fencing": api.ExclusiveWithFencing}
 MOST_PACKED = 1 << 30
 """Bytes of a record before it is packed; metadata counts them in 32 bits."""
 FINAL = (TopicTerminatedError, TopicNotFound, Closed, Forked)
@@ -69,6 +72,9 @@ class Sending(Protocol):
     def core(self) -> Sender: ...
     @property
     def box(self) -> Mailbox: ...
+    @property
+    def transactional(self) -> bool: ...
+    def lost(self, trouble: WireprotoError | None) -> Outcome: ...
     def join(self, partition: PartitionProducer) -> None: ...
     def leave(self, partition: PartitionProducer) -> None: ...
 
@@ -81,6 +87,7 @@ class PartitionProducer:
     Attributes:
         number: of the partition; -1: a topic without partitions. id: to brokers, on any connection.
         link: the connection on which it is open now. epoch: how often it was opened. sequence: the next record's id.
+        topic_epoch: where it is alone on its partition, how many were before it; it comes back under that, or not at all.
         max_size: bytes that the broker takes as one entry. largest: bytes of a record, which alone may pack to less.
     """
 
@@ -109,6 +116,7 @@ class PartitionProducer:
         self._doubted: set[int] = set()  # sequence ids of batches whose checksum the broker found wrong, once
         self._producer_name = options.producer_name
         self.epoch = 0
+        self.topic_epoch = options.topic_epoch
         self._waits = Waits(RETRY)
         self._opened_at = 0.0
         self._fruitful = True  # whether anything was acknowledged since the producer was opened
@@ -164,6 +172,11 @@ class PartitionProducer:
         command.user_provided_producer_name = self._options.producer_name is not None
         if self._producer_name is not None:
             command.producer_name = self._producer_name
+        command.producer_access_mode = MODES[self._options.access_mode]
+        if self.topic_epoch is not None:
+            command.topic_epoch = self.topic_epoch
+        if self._sender.transactional:
+            command.txn_enabled = True
         with self._lock:
             self._opening = conn
         conn.route(producer_channel(self.id), self._sender.box)
@@ -201,6 +214,8 @@ class PartitionProducer:
             self._core.seal(self)  # what comes now is cut by that
         self._opening = None
         self._producer_name = reply.producer_name
+        if options.access_mode != "shared":
+            self.topic_epoch = reply.topic_epoch
         self.epoch += 1
         self.max_size = info.max_message_size
         self.largest = self.max_size if options.batching or options.compression == "none" else MOST_PACKED
@@ -236,11 +251,11 @@ class PartitionProducer:
         self._reopen(pause)
 
     def _land(self, why: Exception) -> None:
-        """All in flight is to be sent again, on the next link."""
+        """All in flight is to be sent again, on the next link; in a transaction it fails."""
         trouble = why if isinstance(why, WireprotoError) else None
         with self._lock:
             flying = list(self._queue.in_flight)
-        self._core.settle([(batch, Again(trouble, now=True, doubtful=True)) for batch in flying])
+        self._core.settle([(batch, self._sender.lost(trouble)) for batch in flying])
 
     def _reopen(self, pause: float) -> None:
         with suppress(Closed):  # the client is closed meanwhile
@@ -260,7 +275,7 @@ class PartitionProducer:
             try:
                 yield from self._attaching(time.monotonic() + self._options.operation_timeout)
             except Exception as why:  # looking up, dialling and registering; credentials are the user's code
-                if isinstance(why, WireprotoError) and verdict(why, passing=(WireprotoError,), final=FINAL) is Verdict.NEVER:
+                if isinstance(why, WireprotoError) and self._ends(why):
                     self._core.fail([self], why)
                     return
                 self._meets(why)
@@ -270,6 +285,13 @@ class PartitionProducer:
                 pause = self._waits.next()
             else:
                 return
+
+    def _ends(self, why: WireprotoError) -> bool:
+        """Whether a refusal is the end. A broker that has not seen yet that the last connection is lost names ourselves as the one who is
+        alone on the topic."""
+        if isinstance(why, ProducerFenced) and self._producer_name and why.text.endswith(f"exclusive producer: {self._producer_name}"):
+            return False
+        return verdict(why, passing=(WireprotoError,), final=FINAL) is Verdict.NEVER
 
     def _meets(self, trouble: Exception) -> None:
         """It keeps what waits here from being sent."""

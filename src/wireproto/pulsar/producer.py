@@ -68,6 +68,8 @@ class PulsarProducer(BatchProducer):
     def opening(cls, cluster: PulsarCluster, sending: PulsarSender, topic: str, options: PulsarOptions, deadline: float) -> Steps[Self]:
         """Look the topic up, and make a producer that is open on all of its partitions."""
         made = cls(cluster, sending, topic, options, (yield from cluster.naming(topic, deadline)))
+        if made._partitioned and options.topic_epoch is not None:
+            raise OptionError("topic_epoch is of one topic, and this one has partitions, each with its own: name a partition", topic=topic)
         try:
             yield from made._open_all(deadline)
         except BaseException:
@@ -78,6 +80,14 @@ class PulsarProducer(BatchProducer):
         if made._partitioned and options.first_sequence is None:  # whoever says the ids counts by the partitions that were there
             made._growth = cluster.tasks.spawn(made._grow(sending), f"looking for new partitions of {topic}")
         return made
+
+    @property
+    def topic_epochs(self) -> dict[int, int]:
+        """By partition (-1: of a topic without any) how many producers were alone there before this one; empty where it is not alone.
+
+        Source: CommandProducerSuccess.topic_epoch (PIP-68).
+        """
+        return {one.number: one.topic_epoch for one in self._partitions if one.topic_epoch is not None}
 
     def _open_all(self, deadline: float) -> Steps[None]:
         """All partitions at a time; one alone takes no task."""

@@ -17,11 +17,21 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Collection
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from wireproto._codec import decode_pulsar
-from wireproto.errors import BufferFull, ChecksumMismatch, DecompressionError, OptionError, Revoked, RoleUnsupported, WireprotoError
-from wireproto.flow.role import Role
+from wireproto.errors import (
+    BufferFull,
+    ChecksumMismatch,
+    DecompressionError,
+    Disconnected,
+    OptionError,
+    Revoked,
+    RoleUnsupported,
+    WireprotoError,
+)
+from wireproto.flow.parting import PartingRole
 from wireproto.net.retry import Policy
 from wireproto.net.task import NEVER, Steps, operation
 from wireproto.position import MessageId
@@ -30,6 +40,7 @@ from wireproto.records import Delivery
 from ..due import due
 from . import PulsarApi_pb2 as api
 from .acks import words
+from .codes import PulsarError
 from .feed import Feed, PartitionConsumer
 from .frames import encode, encrypted, message_id
 from .subscription import KEY_SHARED, SHARED, Subscription
@@ -38,6 +49,7 @@ from .unacked import Key, Unacked
 if TYPE_CHECKING:
     from .cluster import PulsarCluster
     from .options import PulsarOptions
+    from .turn import Within
 
 Place = tuple[PartitionConsumer, Key]
 """An entry of a partition."""
@@ -48,7 +60,7 @@ FULL = Policy(first=0.1, factor=1.0, ceiling=0.1, jitter=0.2)
 """How long until what a connection had no room for is tried again; several deliveries wait for it beside each other."""
 
 
-class PulsarQueue(Role):
+class PulsarQueue(PartingRole):
     """A worker on a subscription; made by `client.queue`."""
 
     def __init__(self, cluster: PulsarCluster, topic: str, names: list[tuple[str, int, str]], group: str, options: PulsarOptions) -> None:
@@ -68,7 +80,7 @@ class PulsarQueue(Role):
         )
         self._feed = Feed(cluster, names, subscription, window=options.receive_memory, patience=options.timeout, begun=self._begun)
         self._hands: dict[int, Unacked] = {}
-        self._over: deque[tuple[int, Key, int]] = deque()  # messages whose delay is over, by partition; from the keeper
+        self._over: deque[tuple[int, Key, int, bool]] = deque()  # delayed until now, by partition, and whether done with; from the keeper
         self._next: deque[tuple[Any, int, Place, int]] = deque()
         self._out: tuple[Any, int, Place, int] | None = None  # on its way to the user
 
@@ -171,8 +183,7 @@ class PulsarQueue(Role):
     def _unpack(self, part: PartitionConsumer, frames: list[bytes], keys: set[Key]) -> None:
         """keys: gets those of the entries that were looked at."""
         while self._over:
-            partition, key, index = self._over.popleft()
-            self._hand(partition).back(key, index)
+            self._let_out(*self._over.popleft())
         columns, facts = decode_pulsar(frames, topic=self.topic, partition=part.partition, check_crc=self._options.check_crc)
         if self._options.on_corrupt == "skip":
             self._feed.tell_skipped(part, facts)
@@ -194,6 +205,7 @@ class PulsarQueue(Role):
             entry = hand.looks_at(key, fact.batch_size)
             if entry is None:
                 continue
+            entry.consumer = part.id
             for record in records[fact.start : fact.stop]:
                 index = record.position.index  # type: ignore[attr-defined]
                 attempt = hand.attempt(key, index, fact.redelivery_count)
@@ -203,6 +215,14 @@ class PulsarQueue(Role):
             if hand.exhausted(key) and fact.start == fact.stop:  # compacted, or all acknowledged
                 part.tell(_acknowledgement(part, key))
         hand.forget()
+
+    def _let_out(self, partition: int, key: Key, index: int, done: bool) -> None:
+        """A message that stayed here out of sight: it is acknowledged, or nobody's until it comes again."""
+        hand = self._hand(partition)
+        if not done:
+            hand.back(key, index)
+        elif key in hand.entries:
+            hand.acknowledged(key, index, self._feed.ahead(self._feed.part(partition)))
 
     # -- ends of a delivery -------------------------------------------------------------------------------------
 
@@ -265,7 +285,7 @@ class PulsarQueue(Role):
         conn = part.conn
         if self._only.closed:
             return
-        self._over.append((part.partition, key, index))
+        self._over.append((part.partition, key, index, False))
         if conn is not None:
             try:
                 conn.send(encode(_redeliver(part, key)))
@@ -273,6 +293,47 @@ class PulsarQueue(Role):
                 self._give_back_in(FULL.delay(1), part, key, index)
             except WireprotoError:
                 pass  # the connection is lost
+
+    # -- in a transaction: see transactions.PulsarTransactions --------------------------------------------------
+
+    def of(self, cluster: PulsarCluster) -> bool:
+        """Whether it is of this client."""
+        return cluster is self._cluster
+
+    def acking_within(self, turn: Within, delivery: Delivery, deadline: float) -> Steps[None]:
+        """Have the transaction acknowledge a delivery, which stays here, out of sight, until that has ended.
+
+        A broker takes the ACK of what is not with one of the group's consumers for done and does nothing, and that is what a message is
+        whose consumer was lost since it came.
+        """
+        with self._only:
+            part, key, index = self._held(delivery)
+            entry = self._hand(part.partition).entries[key]
+            told = False
+            try:
+                turn.holds(partial(self._settled, part, key, index))
+                entry.delayed.add(index)
+                entry.held.discard(index)
+                yield from turn.registering(part.name, self.group, deadline)
+                yield from self._feed.attached(part, deadline)
+                told = True  # what the broker says from here on is of this message
+                if entry.consumer != part.id:
+                    raise Disconnected("the message came by a connection that was lost since: it may be another worker's", topic=self.topic)
+                command = _acknowledgement(part, key, set(range(entry.size)) - {index}, index, entry.size)
+                command.txnid_most_bits, command.txnid_least_bits = turn.id
+                yield from self._feed.ask_once(part, command, turn.asked, deadline)
+            except BaseException as why:
+                if not (told and isinstance(why, (Disconnected, PulsarError))):  # else it comes again by itself, or is another's
+                    turn.holds(partial(self._unasked, part, key, index))
+                raise
+
+    def _settled(self, part: PartitionConsumer, key: Key, index: int, committed: bool) -> None:
+        """The transaction has ended. One that is rolled back has its broker hand out again what it had acknowledged. Keeper thread."""
+        self._over.append((part.partition, key, index, committed))
+
+    def _unasked(self, part: PartitionConsumer, key: Key, index: int, committed: bool) -> None:
+        """The transaction has ended, and the broker knows, perhaps, of no acknowledgement that it would take back."""
+        self._give_back(part, key, index)
 
     def _discard(self, part: PartitionConsumer, key: Key, why: Exception, frame: bytes) -> None:
         """Acknowledge what cannot be read, with the reason: else it stands in the subscription's way for ever."""
@@ -289,10 +350,7 @@ class PulsarQueue(Role):
 
     # -- the end ------------------------------------------------------------------------------------------------
 
-    def _let_go(self, deadline: float) -> None:
-        self._tasks.drive(self._letting_go(deadline), NEVER)
-
-    def _letting_go(self, deadline: float) -> Steps[None]:
+    def _parting(self, deadline: float) -> Steps[None]:
         """Leave the subscription: what is in hand and not acked goes to other workers."""
         yield from self._feed.closing(deadline)
         self._cluster.roles.forget(self)

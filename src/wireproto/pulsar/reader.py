@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Self
 
 from wireproto._codec import decode_pulsar
 from wireproto.errors import TransportError, WireprotoError
+from wireproto.flow.parting import PartingRole
 from wireproto.flow.resolve import Request
-from wireproto.flow.role import Role
 from wireproto.net.task import NEVER, Steps, operation
 from wireproto.position import LATEST, AtTime, Latest, MessageId, TopicPartition, Where
 from wireproto.records import Batch
@@ -46,7 +46,7 @@ ENDS = 0.8
 """Seconds that this question may take, be there less left of a poll."""
 
 
-class PulsarReader(Role):
+class PulsarReader(PartingRole):
     """Reads one topic; made by `client.reader`."""
 
     def __init__(self, cluster: PulsarCluster, topic: str, names: list[tuple[str, int, str]], options: PulsarOptions) -> None:
@@ -296,10 +296,7 @@ class PulsarReader(Role):
 
     # -- ends ---------------------------------------------------------------------------------------------------
 
-    def _let_go(self, deadline: float) -> None:
-        self._tasks.drive(self._letting_go(deadline), NEVER)
-
-    def _letting_go(self, deadline: float) -> Steps[None]:
+    def _parting(self, deadline: float) -> Steps[None]:
         """Close the consumers at their brokers."""
         yield from self._feed.closing(deadline)
         self._cluster.roles.forget(self)

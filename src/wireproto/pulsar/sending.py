@@ -23,7 +23,7 @@ from wireproto._net import Connection, Event, Mailbox, Push
 from wireproto.errors import Closed, Disconnected, TimedOut, ValueUnsupported, WireprotoError
 from wireproto.flow.alarm import Alarm
 from wireproto.flow.queue import FreeStamp, PartitionQueue
-from wireproto.flow.sender import Pace, Sender
+from wireproto.flow.sender import Again, Pace, Sender, Verdict
 
 from .connection import FRAME_PADDING
 from .frames import command_name, decode, signed
@@ -57,7 +57,10 @@ class PulsarSender(WireCore):
 
     Attributes:
         core: the sender that this is the wire of. box: takes what brokers push to its producers.
+        transactional: whether its producers send in transactions.
     """
+
+    transactional = False
 
     def __init__(self, cluster: PulsarCluster, options: PulsarOptions) -> None:
         self._loop = cluster.loop
@@ -73,8 +76,12 @@ class PulsarSender(WireCore):
         self._partitions[partition.id] = partition
 
     def leave(self, partition: PartitionProducer) -> None:
-        """It is closed."""
+        """It is closed. Behind the last one nothing is due: a timer that is still set, for the end of what was acknowledged long since,
+        would keep all of it until then."""
         self._partitions.pop(partition.id, None)
+        if not self._partitions:
+            self._alarm.stop()
+            self.core.tick()  # sets it again where another has joined meanwhile
 
     def _make_batch(self, queue: PartitionQueue, serial: int, now: float) -> OutBatch:
         partition: PartitionProducer = queue.key  # type: ignore[assignment]
@@ -96,7 +103,7 @@ class PulsarSender(WireCore):
         (batch,) = batches
         partition: PartitionProducer = batch.key
         partition.check_ids(batch)
-        frame = batch.builder.seal(partition.id, batch.sequence, time.time_ns() // 1_000_000)
+        frame = self._frame(batch)
         if sum(map(len, frame)) > partition.max_size + FRAME_PADDING:
             raise ValueUnsupported("the packed batch is larger than the broker takes", topic=partition.topic)
         # under the lock, so that it leaves before the broker is told of a loss or not at all: a producer that was opened again meanwhile
@@ -104,6 +111,15 @@ class PulsarSender(WireCore):
         with self.core.lock, suppress(Disconnected, Closed):  # all that is in flight there comes back when the loss is told
             if partition.link is link and partition.epoch == batch.identity:
                 link.send(frame)
+
+    def _frame(self, batch: OutBatch) -> list[Any]:
+        """The SEND of a batch that has its numbers."""
+        frame: list[Any] = batch.builder.seal(batch.key.id, batch.sequence, time.time_ns() // 1_000_000)
+        return frame
+
+    def lost(self, trouble: WireprotoError | None) -> Verdict:
+        """What becomes of a batch whose receipt will not come, since its producer is opened anew."""
+        return Again(trouble, now=True, doubtful=True)
 
     def drop(self, link: Connection) -> None:
         link.close("a signal broke into the sending of a batch")

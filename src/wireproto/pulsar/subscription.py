@@ -110,18 +110,19 @@ class Permits:
         largest: bytes of the largest entry that there may be: the first grants are for that much, before any size is known.
     """
 
-    __slots__ = ("_granted", "_seen", "_size", "largest", "window")
+    __slots__ = ("_granted", "_seen", "_size", "_untold", "largest", "window")
 
     def __init__(self, window: int) -> None:
         self.window = window
         self.largest = window
         self._granted = 0
+        self._untold = 0  # of these: perhaps nobody has told the broker, for a signal handler broke in
         self._seen = 0
         self._size = 0.0
 
     def over(self) -> None:
         """The consumer is gone, and what it was granted."""
-        self._granted = 0
+        self._granted = self._untold = 0
 
     def handed(self, messages: int, size: int) -> None:
         """`messages` of `size` bytes left the queue."""
@@ -140,19 +141,21 @@ class Permits:
         self._granted += self._seen - seen
         self._seen = seen
 
-    def not_told(self, more: int) -> None:
-        """The broker may not have heard of the last grant: rather too many than too few."""
-        self._granted -= more
+    def told(self) -> None:
+        """The broker has been told of what `more` gave."""
+        self._untold = 0
 
     def more(self) -> int:
-        """How many to grant now; they count as granted."""
+        """How many to grant now, `told` to follow; they count as granted. What the broker may not have heard of is granted once more:
+        rather too many than too few."""
         want = max(1, self.window // self.largest)
         if self._size:
             want = max(1, min(MOST_PERMITS, int(self.window / self._size), want + GROWTH * self._seen))
-        if self._granted * 2 > want:
+        granted = self._granted - self._untold
+        if granted * 2 > want:
             return 0
-        more, self._granted = want - self._granted, want
-        return more
+        self._granted, self._untold = want, want - granted
+        return self._untold
 
 
 class SubscriptionState:

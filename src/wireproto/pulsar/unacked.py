@@ -3,8 +3,9 @@
 What it is: sans-IO. Entries in hand, and what was acknowledged of them; a broker may send an entry again that is in hand, or that was
 fetched before it heard of an acknowledgement.
 
-    wanted     nobody has acknowledged it yet      held      with the user         delayed   released, to be given back later
-    waiting    decoded, not handed out yet         done      acknowledged since the consumer was opened
+    wanted     nobody has acknowledged it yet      held      with the user         delayed   released, to be given back later; or with a
+    waiting    decoded, not handed out yet         done      acknowledged since the          transaction, until that has ended
+                                                             consumer was opened
 
 A broker counts how often it sent an entry again, for whichever message of it; what of that was not for a message, as this worker knows, is
 left out of the message's own count.
@@ -28,10 +29,12 @@ class InHand:
 
     Attributes:
         size: messages in the batch, 0 outside one. sent: times that it was sent again, as the broker said last.
+        consumer: id of the one that it came to last.
     """
 
     size: int
     sent: int = 0
+    consumer: int = 0
     wanted: set[int] = field(default_factory=set)
     held: set[int] = field(default_factory=set)
     waiting: set[int] = field(default_factory=set)
@@ -110,6 +113,7 @@ class Unacked:
         entry = self.entries[key]
         entry.done.add(index)
         entry.wanted.discard(index)
+        entry.delayed.discard(index)
         if entry.wanted:
             entry.held.discard(index)
             return

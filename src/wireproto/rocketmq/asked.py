@@ -73,17 +73,18 @@ def answer(command: remoting.Command, asked: Asked) -> remoting.Command | None:
     if command.code == GetConsumerRunningInfoRequest.CODE:
         return _reply(command, _running(asked))
     if command.code == ConsumeMessageDirectlyRequest.CODE:
-        return _refusal(command, 1, "this consumer hands records out by poll: none can be given to it out of turn")
-    return _refusal(command, 3, f"request type {command.code} not supported")
+        return refusal(command, 1, "this consumer hands records out by poll: none can be given to it out of turn")
+    return refusal(command, 3, f"request type {command.code} not supported")
 
 
 def _reply(command: remoting.Command, body: Mapping[Any, Any]) -> remoting.Command:
-    reply = _refusal(command, 0, None)
+    reply = refusal(command, 0, None)
     reply.body = fastjson.dumps(body)
     return reply
 
 
-def _refusal(command: remoting.Command, code: int, remark: str | None) -> remoting.Command:
+def refusal(command: remoting.Command, code: int, remark: str | None) -> remoting.Command:
+    """A reply without a body."""
     return remoting.Command(
         code, command.opaque, flag=remoting.RESPONSE, remark=remark, version=remoting.VERSION, serializer=command.serializer
     )

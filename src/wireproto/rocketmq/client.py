@@ -25,11 +25,13 @@ if TYPE_CHECKING:
 
     from .admin import RocketAdmin
     from .consumer import RocketConsumer
-    from .option_types import ConsumerOptions, ProducerOptions, QueueOptions, ReaderOptions
+    from .half import Check
+    from .option_types import ConsumerOptions, ProducerOptions, QueueOptions, ReaderOptions, TransactionalOptions
     from .producer import RocketProducer
     from .queue import RocketQueueConsumer
     from .reader import RocketReader
     from .requests import Body
+    from .staged import RocketTransactional
 
 
 class RocketClient(ClientBase[RocketCluster]):
@@ -89,6 +91,25 @@ class RocketClient(ClientBase[RocketCluster]):
 
         opening = RocketProducer.opening(self.cluster, self.named(topic), self._options.for_role("producer", options))
         return self.keep((yield from opening))
+
+    @operation
+    def transactional(self, group: str, check: Check, **options: Unpack[TransactionalOptions]) -> Steps[RocketTransactional]:
+        """Messages that are stored, and seen when their sender says so. RocketMQ's transaction is one message with a verdict: it spans no
+        topics and no positions, as Kafka's does (`transactions`).
+
+        Args:
+            group: the producer group: brokers ask any process of it what became of a half message whose end has not come, so that each is
+                able to tell, for each topic, also of a process that has died.
+            check: told by that: called with a `CheckedMessage`, in a thread of the client, one at a time; says ``commit``, ``abort``, or
+                None while that is not decided: then the broker asks again.
+            options: see `options.RocketOptions`.
+        Raises:
+            OptionError: no group, no function. TransportError, NoMaster: no broker can be reached.
+        """
+        from .staged import RocketTransactional
+
+        given = self._options.for_role("transactional", options)
+        return self.keep((yield from RocketTransactional.opening(self.cluster, group, check, given)), held=True)
 
     @operation
     def reader(

@@ -24,7 +24,7 @@ from wireproto.flow.budget import Budget
 from wireproto.net.dial import peer_name
 from wireproto.net.retry import DEFAULT, Policy
 from wireproto.net.runtime import Runtime
-from wireproto.net.task import NEVER, Steps, Task, reply
+from wireproto.net.task import NEVER, Steps, Task, after, reply
 from wireproto.url import Address, parse_address
 
 from . import acl, fastjson, remoting
@@ -110,6 +110,7 @@ class RocketCluster(Runtime[RocketOptions]):
         self._route_lock = BriefLock()
         self._numbers = 0
         self._watchers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._beats: dict[Connection, Call] = {}  # heartbeats of members that are not answered
 
     def serving(self, until: float) -> Steps[None]:
         """See that a name server serves us. Raises ConnectError, TlsError, TimedOut, when none answers."""
@@ -251,7 +252,25 @@ class RocketCluster(Runtime[RocketOptions]):
         """A command on it was not answered in its time: if nothing came for `request_timeout` the next one, as the Java client's, is to go
         by another connection."""
         if isinstance(why, TimedOut) and not conn.closed and time.monotonic() - conn.last_read >= self.options.request_timeout:
-            conn.close("a command was not answered within request_timeout")
+            self.let_go(conn, "a command was not answered within request_timeout")
+
+    def beating_on(self, conn: Connection, beat: Call) -> None:
+        """A member's heartbeat is on its way by this connection."""
+        self._beats[conn] = beat
+        after(beat, self._beaten, conn, beat)
+
+    def _beaten(self, conn: Connection, beat: Call) -> None:
+        if self._beats.get(conn) is beat:
+            del self._beats[conn]
+
+    def let_go(self, conn: Connection, reason: str) -> None:
+        """Close a connection; where a member's heartbeat is on its way by it, when that is answered: see `member`."""
+        beat = self._beats.get(conn)
+        if beat is None or conn.closed:
+            self.pool.drop(conn, reason)
+        elif self.pool.release(conn):
+            after(beat, conn.close, reason)
+            self._lost(conn)
 
     def invoking(
         self,
@@ -273,14 +292,27 @@ class RocketCluster(Runtime[RocketOptions]):
         """
         conn = yield from self.connecting(address, until, purpose)
         own = min(until, time.monotonic() + self.options.request_timeout) if again else until
-        call = self.submit(conn, message, body, timeout_at=own)
-        name = type(message).NAME
         try:
-            command = self.read(conn, (yield from reply(call, own)), accept, message=name)
+            return (yield from self.asking(conn, message, body, until=own, accept=accept))
+        except TransportError as error:
+            late = Unanswered(error.text) if own < until and isinstance(error, TimedOut) else error
+            raise late.with_context(peer=address, message=type(message).NAME) from None
+
+    def asking(
+        self, conn: Connection, message: ExtMessage, body: bytes = b"", *, until: float, accept: Collection[int] = ()
+    ) -> Steps[Reply]:
+        """Send a command on this connection and wait for the reply, once. Raises as `invoking`; a TransportError says nothing of what the
+        other side has done."""
+        call = self.submit(conn, message, body, timeout_at=until)
+        return (yield from self.hearing(conn, message, call, until, accept))
+
+    def hearing(self, conn: Connection, message: ExtMessage, call: Call, until: float, accept: Collection[int] = ()) -> Steps[Reply]:
+        """Wait for the reply to a command that was submitted. Raises as `asking`."""
+        try:
+            command = self.read(conn, (yield from reply(call, until)), accept, message=type(message).NAME)
         except TransportError as error:
             self.give_up(conn, error)
-            late = Unanswered(error.text) if own < until and isinstance(error, TimedOut) else error
-            raise late.with_context(peer=address, message=name) from None
+            raise
         return Reply(_fields(message, command), bytes(command.body), command.code, command.remark, conn.peer)
 
     def asking_names(

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 from wireproto.errors import OptionError, Revoked, WireprotoError
-from wireproto.flow.role import Role
+from wireproto.flow.parting import PartingRole
 from wireproto.net.task import NEVER, operation
 from wireproto.position import LATEST, Earliest, LogOffset, Position, TopicPartition, Where, places
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .sharing import Committed
 
 
-class RocketConsumer(Role):
+class RocketConsumer(PartingRole):
     """Made by `RocketClient.consumer`."""
 
     def __init__(self, cluster: RocketCluster, topics: Sequence[str], group: str, start: Where, options: RocketOptions) -> None:
@@ -194,7 +194,7 @@ class RocketConsumer(Role):
         """Commit where to resume; None commits what poll has handed out.
 
         Raises:
-            Revoked: naming the partitions that another member owns now; the others are committed.
+            Revoked: naming the partitions that another member owns now, or that are not to be read; the others are committed.
             TransportError: a broker cannot be asked; what belongs to the others is committed.
         """
         positions = places(positions, "commit")
@@ -216,8 +216,7 @@ class RocketConsumer(Role):
             yield from self._committing(wanted, deadline)
             self._lost.difference_update(lost)
             if lost:
-                names = ", ".join(f"{topic}[{partition}]" for topic, partition in sorted(lost))
-                raise Revoked(f"another member owns {names} now; the other positions are committed", partitions=tuple(sorted(lost)))
+                raise Revoked(f"{sharing.lost(lost)}; the other positions are committed", partitions=tuple(sorted(lost)))
 
     @operation
     def committed(self, *, timeout: float = 30.0) -> Steps[Mapping[TopicPartition, Position]]:
@@ -279,10 +278,7 @@ class RocketConsumer(Role):
         """The partitions that are ours, of the topics asked for."""
         return frozenset(self._sharing.asked_for())
 
-    def _let_go(self, deadline: float) -> None:
-        self._tasks.drive(self._letting_go(deadline), NEVER)
-
-    def _letting_go(self, deadline: float) -> Steps[None]:
+    def _parting(self, deadline: float) -> Steps[None]:
         """Leave the group: its other members take over at once. Commits nothing, unless auto_commit is on.
 
         An error that ends a `with` block leaves the newest batch uncommitted: its work was not done.

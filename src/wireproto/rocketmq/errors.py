@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from wireproto.errors import AuthError
+from wireproto.errors import AuthError, DataLoss
 
 from . import codes
 
@@ -48,3 +48,8 @@ class NoQueueBefore5(NoQueue, codes.ServerError):
 
 class NotReadable(codes.NoPermission):
     """The topic is not to be read there: code 16, told by its remark, where it is also a refusal of an account. Its route tells so too."""
+
+
+class PlaceLost(codes.PullOffsetMoved, DataLoss):
+    """The queue ends before the place that was read up to: its topic was made again, or its broker has lost the end of its log with a disk.
+    Where the two logs part, no broker tells."""

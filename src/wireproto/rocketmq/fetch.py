@@ -28,9 +28,9 @@ from .remoting import PULL_ANSWERS
 from .times import Offsets
 
 if TYPE_CHECKING:
-    from wireproto._codec import Columns
+    from wireproto._codec import Chunk, Columns
     from wireproto._net import Call, Connection
-    from wireproto.flow.ahead import Ask, Chunk, Ticket
+    from wireproto.flow.ahead import Ask, Ticket
     from wireproto.position import QueueOffset, TopicPartition
 
     from .cluster import RocketCluster
@@ -107,8 +107,7 @@ class Fetcher:
 
     def seek(self, key: TopicPartition, offset: int, *, earliest: bool = False) -> None:
         """Go on from there; `earliest` as of `add`."""
-        self.plan.cursors[key].lenient = earliest
-        self.plan.seek(key, offset)
+        self.pulls.seek(self.plan.cursors[key], offset, lenient=earliest)
 
     def set_to(self, key: TopicPartition, offset: int) -> None:
         """Go on where an administrator has set the group."""
@@ -307,7 +306,7 @@ class Fetcher:
     def _take(self, *, late: bool = False) -> Fetched | None:
         """A batch of the queue whose turn it is; late: also one that more was to be waited for."""
         while chunks := self.plan.take(self._options.batch_bytes, late=late):
-            cursor: Cursor = chunks[0].cursor  # type: ignore[assignment]
+            cursor: Cursor = chunks[0].cursor
             why = chunks[0].error
             if why is not None:
                 raise why

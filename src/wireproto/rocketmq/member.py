@@ -10,7 +10,9 @@ be read twice or not at all for a moment; nothing is lost by that, since only co
 
 Trap: brokers take a heartbeat and a goodbye in two threads, and look at neither's connection: a heartbeat that is overtaken is that of a
 member which is gone, with a share of the queues that nobody reads for two minutes (4.9.7 and 5.5.0; at each 80th close that followed its
-opening at once). So who leaves beats no more, and says so when its last heartbeat is answered.
+opening at once). So who leaves beats no more, and says so when its last heartbeat is answered. The end of a connection overtakes a
+heartbeat in the same way, where a broker was stopped or busy (5.5.0 that checks signatures: 2 of 10 times): so one that has a heartbeat
+under way is closed when that is answered, by the client, which outlives the member (`RocketCluster.let_go`).
 
 What waits is steps, which are a task's but where a member joins and leaves; pushes are read in the keeper, which only notes them.
 """
@@ -24,9 +26,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from wireproto._net import REQUESTS, Mailbox, Push
-from wireproto.errors import BrokerError, Closed, TransportError, Unanswered, WireprotoError
+from wireproto.errors import BrokerError, Closed, TimedOut, TransportError, Unanswered, WireprotoError
+from wireproto.flow.alarm import Alarm
 from wireproto.net.retry import Policy, Waits
-from wireproto.net.task import Steps, reply
+from wireproto.net.task import Steps
 
 from . import asked, remoting
 from .allocate import average, java_order
@@ -54,6 +57,8 @@ AILING = 5.0
 """Seconds for which a broker that did not answer is asked after the others, and not waited for."""
 AGAIN = 1.0
 """Seconds until what could not be asked is asked again."""
+LISTED = 130.0
+"""Seconds after which a broker forgets a member whose connection is gone (its channelExpiredTimeout of 120 s, looked at each 10)."""
 
 
 Lists = dict[tuple[str, ...], tuple[str, ...] | TransportError]
@@ -96,6 +101,7 @@ class Member:
         self._absent = Waits(ABSENT)
         self._box = Mailbox(cluster.loop, handler=self._pushed)
         self._lock = threading.Lock()
+        self._beat_at, self._owner_at = Alarm(cluster.loop, self._beat_later), Alarm(cluster.loop, self._watch_owner)
         self._connections: dict[str, Connection] = {}
         self._beats: dict[Call, Connection] = {}  # heartbeats that are not answered
         self._ailing: dict[str, float] = {}
@@ -117,8 +123,8 @@ class Member:
         self.left = False
         self._polled = time.monotonic()
         yield from self._cluster.retrying(lambda: self.beating(until), until)
-        self._cluster.loop.call_at(time.monotonic() + self._options.heartbeat_interval, self._beat_later)
-        self._cluster.loop.call_at(self._polled + self._options.max_poll_interval, self._watch_owner)
+        self._beat_at.set(time.monotonic() + self._options.heartbeat_interval)
+        self._owner_at.set(self._polled + self._options.max_poll_interval)
 
     def polled(self) -> None:
         """The owner is alive."""
@@ -182,10 +188,13 @@ class Member:
         with self._lock:
             if self.closed or self.left:
                 return False
-            call = self._cluster.submit(conn, HeartBeatRequest(), body, timeout_at=until)
+            call = self._cluster.submit(conn, HeartBeatRequest(), body, timeout_at=time.monotonic() + LISTED)
             self._beats[call] = conn
+            self._cluster.beating_on(conn, call)
         try:
-            self._cluster.read(conn, (yield from reply(call, until)), message=HeartBeatRequest.NAME)
+            if not (yield call, until):
+                raise TimedOut("no reply in time", peer=conn.peer)
+            self._cluster.read(conn, call.result(0.0), message=HeartBeatRequest.NAME)
         finally:
             with self._lock:
                 del self._beats[call]
@@ -224,7 +233,7 @@ class Member:
     def _beat_later(self) -> None:
         if not self.closed and not self.left:
             self._cluster.tasks.shared(("beat", self.id), self._beat_quietly, f"heartbeats of group {self.group}")
-            self._cluster.loop.call_at(time.monotonic() + self._options.heartbeat_interval, self._beat_later)
+            self._beat_at.set(time.monotonic() + self._options.heartbeat_interval)
 
     def _beat_quietly(self) -> Steps[bool]:
         """Whether every broker knows us that is to."""
@@ -264,7 +273,7 @@ class Member:
             return
         until = self._polled + self._options.max_poll_interval
         if time.monotonic() < until:
-            self._cluster.loop.call_at(until, self._watch_owner)
+            self._owner_at.set(until)
             return
         with self._lock:
             self.left = True
@@ -304,6 +313,8 @@ class Member:
     def end(self) -> None:
         """Close our connections, without a word."""
         self.closed = self._ended = True
+        self._beat_at.stop()  # else they hold us until they ring
+        self._owner_at.stop()
         self._cluster.unwatch(self)
         self._hang_up()
         self._box.close()
@@ -311,7 +322,7 @@ class Member:
     def _hang_up(self) -> None:
         """Close our connections; brokers forget a member with its connection."""
         for conn in list(self._connections.values()):
-            self._cluster.pool.drop(conn, "the consumer was closed")
+            self._cluster.let_go(conn, "the consumer was closed")
         self._cluster.pool.forget(self.id, "the consumer was closed")
 
     # pushes ------------------------------------------------------------------------------------------------------------------------

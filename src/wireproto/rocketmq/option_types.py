@@ -47,6 +47,7 @@ class ClientOptions(TypedDict, total=False):
     linger: float
     batch_size: int
     max_in_flight: int
+    check_after: int | None
     pull_ahead: int
     pull_suspend: float
     batch_bytes: int
@@ -77,6 +78,20 @@ class ProducerOptions(TypedDict, total=False):
     group: str | None
     linger: float
     max_in_flight: int
+    max_message_size: int
+    request_timeout: float
+    timeout: float
+
+
+class TransactionalOptions(TypedDict, total=False):
+    """What `client.transactional` takes."""
+
+    check_after: int | None
+    check_crc: bool
+    compress_above: int
+    compression: Literal['none', 'zlib', 'lz4', 'zstd']
+    decompress_limit: int
+    heartbeat_interval: float
     max_message_size: int
     request_timeout: float
     timeout: float

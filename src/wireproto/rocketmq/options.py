@@ -39,6 +39,9 @@ class RocketOptions(CommonOptions):
         batch_size: bytes of records that share a command.
         max_in_flight: commands of one queue on the wire at once; above 1 brokers may store its records out of order.
 
+        check_after: whole seconds from its sending after which a half message may be asked about (CHECK_IMMUNITY_TIME_IN_SECONDS); 5.x
+            refuses ends that come later. None: the brokers' transactionTimeOut, 6 s by default, and no end is too late.
+
         pull_ahead: pulls of one queue that may be out or waiting; waiting ones count only beyond `min_bytes`.
         pull_suspend: seconds that a broker may hold a pull at the end of a queue, and up to five more, since it looks at them so often. So
             long who reads there may not hear that the topic was made again, or the group set back. Java's is 15.
@@ -70,6 +73,10 @@ class RocketOptions(CommonOptions):
             *("group", "compression", "compress_above", "max_message_size", "delivery_timeout", "linger", "batch_size", "max_in_flight"),
             *("request_timeout", "timeout"),
         ),
+        "transactional": (
+            *("compression", "compress_above", "max_message_size", "request_timeout", "timeout", "heartbeat_interval", "check_after"),
+            *("check_crc", "decompress_limit"),
+        ),
         "reader": (*_READING, "columns", "group"),
         "consumer": (*_READING, *_MEMBER, "columns", "auto_commit", "auto_commit_interval"),
         "queue": (*_READING, *_MEMBER, "retry_level", "max_attempts", "max_unacked"),
@@ -91,6 +98,8 @@ class RocketOptions(CommonOptions):
     linger: float = 0.0
     batch_size: int = 256 << 10
     max_in_flight: int = 1
+
+    check_after: int | None = None
 
     pull_ahead: int = 8
     pull_suspend: float = 6.0
@@ -126,5 +135,7 @@ class RocketOptions(CommonOptions):
         for name in ("linger", "auto_commit_interval"):
             if getattr(self, name) < 0:
                 raise OptionError(f"{name} cannot be negative")
+        if self.check_after is not None and self.check_after < 1:
+            raise OptionError("check_after must be at least 1")
         if not 1 <= self.pull_suspend <= 60:
             raise OptionError("pull_suspend is between 1 and 60 seconds")

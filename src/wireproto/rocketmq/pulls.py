@@ -17,16 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import copy
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from wireproto._codec import RepeatedCommand, Slice
+from wireproto._codec import Chunk, RepeatedCommand, Slice
 from wireproto.errors import TimedOut, TransportError, WireprotoError
 from wireproto.flow import ahead
-from wireproto.flow.ahead import Chunk, ReadAhead, Room, Ticket
+from wireproto.flow.ahead import ReadAhead, Room, Ticket
 from wireproto.net.retry import Policy, Verdict, verdict
 
 from .codes import PullOffsetMoved, PullRetryImmediately, TopicNotExist
-from .errors import NoQueue, NotReadable
+from .errors import NoQueue, NotReadable, PlaceLost
 
 if TYPE_CHECKING:
     from wireproto.net.told import Told
@@ -71,12 +71,14 @@ class Cursor(ahead.Cursor):
         unseen: the broker says that the queue ends before the place asked for; that counts once it holds all of the broker's log.
         caught_up: it does.
         left_out: the route says that it is not to be read, and the log has been told.
+        lost: the log that was read is not what the queue has now. Raised again until a seek, whatever comes: a log that begins anew grows
+            past any place, and what it holds before that would be left out in silence.
         heads: what a pull is written by, without and with "suspend"; None: not made for this queue yet, or commands are signed.
     """
 
     __slots__ = (
-        "behind", "caught_up", "edge", "heads", "later", "least", "left_out", "lenient", "look", "mean", "most", "queue", "sent", "step",
-        "stuck", "topic", "unseen",
+        "behind", "caught_up", "edge", "heads", "later", "least", "left_out", "lenient", "look", "lost", "mean", "most", "queue", "sent",
+        "step", "stuck", "topic", "unseen",
     )  # fmt: skip
 
     def __init__(self, topic: str, queue: Queue, start: int, stop: int | None, *, most: int, least: int, lenient: bool) -> None:
@@ -86,6 +88,7 @@ class Cursor(ahead.Cursor):
         self.step, self.mean, self.behind = BROKER_LIMIT, GUESS, 0
         self.later: dict[int, Chunk] = {}
         self.stuck = self.look = self.unseen = self.caught_up = self.left_out = False
+        self.lost: PlaceLost | None = None
         self.heads: tuple[RepeatedCommand, RepeatedCommand] | None = None
 
     def wanting(self, now: float) -> bool:
@@ -161,6 +164,8 @@ class Pulls:
         """Read this queue from `start` up to, not including, `stop`. lenient: if that is gone by now, from what is left."""
         options = self._options
         least = min(options.min_bytes, options.batch_bytes)
+        if not self.plan.cursors:
+            self._failing_since = 0.0  # of what is not read any more; nothing was asked for meanwhile
         return self.plan.add(Cursor(topic, queue, start, stop, most=options.pull_ahead, least=least, lenient=lenient))
 
     # asking ----------------------------------------------------------------------------------------------------------------------------
@@ -225,7 +230,7 @@ class Pulls:
         cursor = ticket.cursor
         counts = self.plan.answered(ticket)
         code, following, _, high, body = found
-        if code != FOUND or not counts:
+        if code != FOUND or not counts or cursor.lost is not None:
             self._otherwise(ticket, found, remark, counts)
             return
         if cursor.failures or self._failing_since:
@@ -258,7 +263,9 @@ class Pulls:
         if not counts:
             return
         self._works(cursor)
-        if code == MOVED:
+        if cursor.lost is not None:
+            self._lose(cursor, cursor.lost)
+        elif code == MOVED:
             self._moved(cursor, offset, following, low, high)
         elif code == RETRY and remark == REMOVING:
             self._removed(cursor, offset, following, high)
@@ -307,10 +314,14 @@ class Pulls:
 
     def set_to(self, cursor: Cursor, offset: int) -> None:
         """Go on where an administrator has set the group."""
-        cursor.lenient = False
         before = cursor.position
         tell = self._told.warning if offset > before else self._told.info  # what lies between is not read
         tell(("set", cursor.key), "%s[%d]: the group was set from %d to %d", *cursor.key, before, offset)
+        self.seek(cursor, offset)
+
+    def seek(self, cursor: Cursor, offset: int, *, lenient: bool = False) -> None:
+        """Go on there, as somebody says who knows what the queue has now; `lenient` as of `add`."""
+        cursor.lenient, cursor.lost = lenient, None
         self.plan.seek(cursor.key, offset)
 
     def _moved(self, cursor: Cursor, offset: int, following: int, low: int, high: int) -> None:
@@ -343,13 +354,14 @@ class Pulls:
         """The next record is not there any more: the queue holds what begins at `low`."""
         offset, choice = cursor.position, "earliest" if cursor.lenient else self._options.reset
         if choice == "raise":
-            cursor.again()
             cursor.caught_up = False
-            why = PullOffsetMoved(
-                f"the next record is gone: the queue holds {low} up to {high}",
-                position=cursor.queue.at(cursor.topic, offset), first=low, end=high,
-            )  # fmt: skip
-            self._fail(cursor, why)
+            context: dict[str, Any] = {"position": cursor.queue.at(cursor.topic, offset), "first": low, "end": high}
+            text = f"the next record is gone: the queue holds {low} up to {high}"
+            if offset > high:
+                self._lose(cursor, PlaceLost(f"{text}; seek to go on", **context))
+            else:
+                cursor.again()
+                self._fail(cursor, PullOffsetMoved(text, **context))
             return
         following = high if choice == "latest" else low
         if not cursor.lenient:
@@ -357,6 +369,11 @@ class Pulls:
             text = "%s[%d]: offset %d is not there, it goes on at %d%s"
             self._told.warning(("gone", cursor.key), text, *cursor.key, offset, following, lost)
         self.plan.seek(cursor.key, following)
+
+    def _lose(self, cursor: Cursor, why: PlaceLost) -> None:
+        cursor.again()
+        cursor.lost, cursor.end = why, -1  # no pull is held where there is nothing to be waited for
+        self._fail(cursor, copy(why))
 
     # troubles --------------------------------------------------------------------------------------------------------------------------
 

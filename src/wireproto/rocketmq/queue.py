@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Self
 
 from wireproto._net import Event
 from wireproto.errors import Revoked, UsageError, WireprotoError
-from wireproto.flow.role import Role
-from wireproto.net.task import NEVER, operation
+from wireproto.flow.parting import PartingRole
+from wireproto.net.task import operation
 from wireproto.position import EARLIEST, TopicPartition
 from wireproto.records import Delivery
 
 from ..due import due
 from .messages import ConsumerSendMsgBackRequest
-from .sharing import Sharing
+from .sharing import NOT_READ, Sharing
 
 if TYPE_CHECKING:
     from wireproto.net.task import Steps
@@ -88,7 +88,7 @@ class Held:
     sent_back: bool = False
 
 
-class RocketQueueConsumer(Role):
+class RocketQueueConsumer(PartingRole):
     """Made by `RocketClient.queue`."""
 
     def __init__(self, cluster: RocketCluster, topic: str, group: str, options: RocketOptions) -> None:
@@ -218,7 +218,8 @@ class RocketQueueConsumer(Role):
                 raise UsageError("this message was acked or released before", topic=delivery.record.topic)
             if self._prefixes.get(held.key) is not held.prefix:
                 del self._held[id(delivery)]
-                raise Revoked("another member owns this message's queue now", partitions=(held.key,))
+                again = ": the message comes again when it is" if self._sharing.why.get(held.key) == NOT_READ else ""
+                raise Revoked(f"{self._sharing.lost((held.key,))}{again}", partitions=(held.key,))
             if not acked and not held.sent_back:
                 yield from self._sending_back(held, deadline)
                 held.sent_back = True
@@ -249,10 +250,7 @@ class RocketQueueConsumer(Role):
     def _wake(self) -> None:
         self._leaving.set()
 
-    def _let_go(self, deadline: float) -> None:
-        self._tasks.drive(self._letting_go(deadline), NEVER)
-
-    def _letting_go(self, deadline: float) -> Steps[None]:
+    def _parting(self, deadline: float) -> Steps[None]:
         """Leave the group. Messages in hand and not ended come again, to whoever reads their queues next."""
         self._ready.clear()
         self._held.clear()

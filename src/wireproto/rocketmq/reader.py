@@ -1,21 +1,24 @@
 """The Reader role: queues by offset, without a group.
 
 What it is: a `Fetcher` over the queues that the start names, up to the stops fixed when it opens. LATEST as a stop is the queue's max
-offset then. Reading ends when the next offset has reached the stop, whatever was stored there.
+offset then. Reading ends when the next offset has reached the stop, whatever was stored there. Without a stop, and where the start names no
+queue, those are read too that the topic gets later on (`coming.py`).
 Belongs to one thread at a time.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Self
 
 from wireproto.errors import OptionError, WireprotoError
 from wireproto.flow.role import Role
 from wireproto.net.task import operation
-from wireproto.position import Earliest, Position, TopicPartition, Where
+from wireproto.position import AtTime, Earliest, Latest, Position, TopicPartition, Where
 
 from ..due import due
+from .coming import Coming
 from .fetch import Fetcher
 from .times import Offsets
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from wireproto.records import Batch
 
     from .cluster import RocketCluster
+    from .fetch import Fetched
     from .options import RocketOptions
 
 READERS_GROUP = "TOOLS_CONSUMER"
@@ -42,6 +46,7 @@ class RocketReader(Role):
         group = options.group or READERS_GROUP
         self._offsets = Offsets(cluster, topic, group)
         self._fetcher = Fetcher(cluster, options, group=group, purpose="pull")
+        self._coming: Coming | None = None
 
     @classmethod
     def opening(cls, cluster: RocketCluster, topic: str, start: Where, stop: Where | None, options: RocketOptions) -> Steps[Self]:
@@ -53,6 +58,8 @@ class RocketReader(Role):
         route = yield from cluster.routing(topic, until)
         for key, offset in starts.items():
             made._fetcher.add(topic, route.queues[key[1]], offset, stops.get(key), earliest=isinstance(start, Earliest))
+        if stop is None and isinstance(start, Earliest | Latest | AtTime):
+            made._coming = Coming(cluster, options, made._offsets, made._fetcher, start, route)
         return made
 
     def poll(self, timeout: float = 1.0) -> Batch | None:
@@ -66,7 +73,9 @@ class RocketReader(Role):
         before = self._fetcher.handing
         try:
             with self._only:
-                found = self._fetcher.poll(due(timeout))
+                if self._coming is not None:
+                    self._coming.look()
+                found = self._fetcher.poll(due(timeout), self._fetching)
                 return found.batch if found is not None else None
         except WireprotoError:
             raise
@@ -77,8 +86,18 @@ class RocketReader(Role):
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
         """`poll`, as steps."""
         with self._only:
-            found = yield from self._fetcher.polling(due(timeout))
+            found = yield from self._fetching(due(timeout))
             return found.batch if found is not None else None
+
+    def _fetching(self, deadline: float) -> Steps[Fetched | None]:
+        coming = self._coming
+        if coming is None:
+            return (yield from self._fetcher.polling(deadline))
+        while True:
+            coming.look()
+            found = yield from self._fetcher.polling(min(deadline, coming.next_look))
+            if found is not None or time.monotonic() >= deadline:
+                return found
 
     def __iter__(self) -> Iterator[Batch]:
         while not self.done:
@@ -88,15 +107,22 @@ class RocketReader(Role):
 
     @operation
     def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
-        """Go on from there; drops what was fetched ahead. Queues that `where` does not name stay where they are."""
+        """Go on from there; drops what was fetched ahead. Queues that `where` does not name stay where they are.
+
+        Raises:
+            NoMaster: the broker of one is away, and cannot tell. NoQueue: one may not be read now, and `where` is a time. None was moved.
+        """
         with self._only:
             until = due(timeout)
             held = self._fetcher.plan.cursors
-            for key, offset in (yield from self._offsets.where(where, until, "seek")).items():
-                if key in held:
-                    self._fetcher.seek(key, offset, earliest=isinstance(where, Earliest))
-                elif isinstance(where, Mapping | Position):
-                    raise OptionError(f"this reader does not read partition {key[1]}", topic=self.topic)
+            found = yield from self._offsets.seeking(where, tuple(held), until)
+            if strange := found.keys() - held.keys():
+                raise OptionError(f"this reader does not read partition {min(strange)[1]}", topic=self.topic)
+            for key, offset in found.items():
+                self._fetcher.seek(key, offset, earliest=isinstance(where, Earliest))
+            route = self._cluster.routes.known(self.topic)
+            if self._coming is not None and route is not None and isinstance(where, Earliest | Latest | AtTime):
+                self._coming.moved(where, route)
 
     @property
     def positions(self) -> Mapping[TopicPartition, Position]:
@@ -106,8 +132,10 @@ class RocketReader(Role):
     @property
     def done(self) -> bool:
         """Whether every partition has reached its stop."""
-        return self._fetcher.done
+        return self._coming is None and self._fetcher.done
 
     def _let_go(self, deadline: float) -> None:
         """Drop what was fetched ahead."""
+        if self._coming is not None:
+            self._coming.close()
         self._fetcher.close()

@@ -56,6 +56,12 @@ class Queue:
         return QueueOffset(topic, self.partition, offset, self.broker, self.queue_id)
 
 
+def taking(queues: Sequence[Queue]) -> list[Queue]:
+    """Those that records go to: that may be written. Where none may, those that may be read: a broker takes records into a topic that is
+    read-only all the same (4.9.7, 5.5.0). Where none may be read either, all that are known."""
+    return [queue for queue in queues if queue.writable] or [queue for queue in queues if queue.readable] or list(queues)
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """The queues of one topic, in order of partition.
@@ -111,7 +117,7 @@ class Route:
         names = dict.fromkeys([*(run[0] for run in runs), *sorted(held, key=java_order)])
         addresses = tuple(dict.fromkeys(address for name in names if (address := masters.get(name))))
         in_order = sorted(queues, key=lambda queue: (java_order(queue.broker), queue.queue_id))
-        keyed = tuple(queue.partition for queue in in_order if queue.writable) or tuple(queue.partition for queue in in_order)
+        keyed = tuple(queue.partition for queue in taking(in_order))
         made = cls(topic, tuple(queues), tuple(runs), addresses, keyed, {queue.home: queue.partition for queue in queues})
         return made._ordered(data.order) if data.order else made
 
@@ -148,6 +154,10 @@ class Route:
     def readable(self) -> tuple[Queue, ...]:
         """The queues that may be read."""
         return tuple(queue for queue in self.queues if queue.readable)
+
+    def there(self) -> tuple[Queue, ...]:
+        """The queues that may be read, and those whose broker is there and has the topic, though they may not be read for a while."""
+        return tuple(queue for queue in self.queues if queue.readable or queue.address is not None)
 
     def writable(self) -> tuple[Queue, ...]:
         """The queues that may be written and have a master now."""

@@ -42,6 +42,7 @@ from .errors import NoMaster, NoQueue
 from .lanes import Routing
 from .outgoing import BATCH, RocketBatch, halves
 from .remoting import SEND_WARNINGS
+from .route import taking
 
 if TYPE_CHECKING:
     from wireproto._net import Call, Connection
@@ -113,7 +114,7 @@ class RocketSender(RocketSendCore):
             now = time.monotonic()
             queues = self.routing.queues
             self._able = [queue.partition for queue in queues if queue.writable and self._healthy(queue.partition, now)]
-            self._able = self._able or [queue.partition for queue in queues]
+            self._able = self._able or [queue.partition for queue in taking(queues)]
             self._able_until = 0.0 if len(self._able) == len(queues) else now + LOOK_AGAIN
         return self._able[next(self._turn) % len(self._able)]
 
@@ -134,8 +135,8 @@ class RocketSender(RocketSendCore):
         now = time.monotonic()
         with self.core.lock:
             self._able = []
-            left = [home for home in self.routing.queues if (home.broker != broker if gone is None else home.partition != gone)]
-            others = [home.partition for home in left if home.writable and self._healthy(home.partition, now)]
+            left = [home for home in taking(self.routing.queues) if (home.broker != broker if gone is None else home.partition != gone)]
+            others = [home.partition for home in left if self._healthy(home.partition, now)]
         return (lambda batch: others[next(self._turn) % len(others)] if batch.anywhere else None) if others else None
 
     def _learnt(self) -> None:

@@ -46,6 +46,10 @@ HAND_OVER = 1.0
 """Seconds that a member which commits by itself leaves a new queue to its former owner, if there are others: to commit there."""
 FOUNDING = 0.5
 """Seconds after which a group that seems to have begun on some brokers alone is looked at again, if it has other members."""
+ELSEWHERE, NOT_READ = "fell to another member", "is not to be read now, by its topic's route"
+AWAY, SET = "was given up, since nothing was polled for max_poll_interval", "was set to another offset by an administrator"
+UNKNOWN = "is not this member's"
+"""Why what was handed out of a queue counts no more."""
 Taken = Asked[tuple[int, bool]]
 """By queue its first offset, and whether what is left of it will do; what went wrong."""
 Committed = tuple[dict[TopicPartition, int], WireprotoError | None]
@@ -88,6 +92,7 @@ class Sharing:
         self.ours: dict[TopicPartition, Queue] = {}  # by the last round
         self.set_back: set[TopicPartition] = set()
         self.gone: set[TopicPartition] = set()
+        self.why: dict[TopicPartition, str] = {}  # what was handed out of queues counts no more
         self.missing_since: float | None = None
         self.seen: dict[TopicPartition, float] = {}  # queues that are to be ours, and since when we know
         self.forgotten: dict[TopicPartition, float] = {}  # queues whose broker the name server has forgotten, and since when
@@ -162,7 +167,7 @@ class Sharing:
         member = self.member
         if member.left and self.queues:  # others may have read on
             for key in list(self.queues):
-                self._drop(key)
+                self._drop(key, AWAY)
         if self._round is not None and self._round.done:
             self._take_round(self._round)
         if self._takings:
@@ -262,7 +267,7 @@ class Sharing:
             if giving is not None:
                 self._givings[key] = task = self.cluster.tasks.spawn(giving, f"the last commit of {key[0]}[{key[1]}]")
                 after(task, self.fetcher.wake)
-            self._drop(key)
+            self._drop(key, ELSEWHERE if self._readable(key) else NOT_READ)
         if lost:
             self.cluster.told.rebalanced(self.group, (), lost)
         self.ours = self._handed_over(found)
@@ -299,7 +304,14 @@ class Sharing:
                 self.member.look_again(when + HAND_OVER - now)
         return {key: queue for key, queue in share.items() if now >= self.seen.get(key, 0.0) + HAND_OVER}
 
-    def _drop(self, key: TopicPartition) -> None:
+    def _readable(self, key: TopicPartition) -> bool:
+        """Whether the route says that a queue of ours may be read, so that somebody owns it."""
+        route = self.cluster.routes.known(key[0])
+        queue = None if route is None else route.find(*self.queues[key].home)
+        return queue is not None and queue.readable
+
+    def _drop(self, key: TopicPartition, why: str) -> None:
+        self.why[key] = why
         self.queues.pop(key, None)
         self.fetcher.plan.remove(key)
         self.held.pop(key, None)
@@ -426,6 +438,7 @@ class Sharing:
     def _reset(self, key: TopicPartition, offset: int) -> None:
         """The group was set there, which a pull or a broker has told. Commits count again: that place is to be the first one, and nothing
         is handed out before."""
+        self.why[key] = SET
         self.set_back.add(key)
         self.uncommitted[key] = offset
         cursor = self.fetcher.plan.cursors[key]
@@ -472,6 +485,10 @@ class Sharing:
             asked[key] = queue, member.offsets.commit(key[0], queue, offset, late)
         done, problems = yield from member.asking(asked, "the commit")
         return {key: wanted[key] for key in done}, next(iter(problems.values()), None)
+
+    def lost(self, keys: Iterable[TopicPartition]) -> str:
+        """Why these are not ours, or were not for a while, in words."""
+        return ", ".join(f"{key[0]}[{key[1]}] {self.why.get(key, UNKNOWN)}" for key in sorted(keys))
 
     def settling(self, until: float) -> Steps[None]:
         """Know which queues are ours, if that is to be known by then: where somebody has called, or the last look is long ago."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from wireproto.position import AtTime, Earliest, Latest, LogOffset, Position, To
 from . import homes
 from .bodies import runtime_info
 from .codes import RequestCodeNotSupported, TopicNotExist
-from .errors import NoMaster
+from .errors import NoMaster, NoQueue, NotReadable
 from .messages import (
     GetBrokerRuntimeInfoRequest,
     GetMaxOffsetRequest,
@@ -33,6 +33,7 @@ from .messages import (
     SearchOffsetByTimestampRequest,
 )
 from .remoting import PULL_ANSWERS
+from .route import Route
 
 if TYPE_CHECKING:
     from wireproto.net.task import Steps
@@ -175,7 +176,10 @@ class Offsets:
             sub_version=0,
             expression_type="TAG",
         )
-        reply = yield from self._ask(queue, message, until)
+        try:
+            reply = yield from self._ask(queue, message, until)
+        except NotReadable as why:
+            raise NoQueue(f"queue {queue.queue_id} at {queue.broker} may not be read now: no time can be found in it") from why
         return store_time(reply.body) if reply.code == 0 else -1
 
     def where(
@@ -184,37 +188,52 @@ class Offsets:
         """The offset of each readable queue that `at` means; of a position or mapping, of the queues that it names (see `homes.ours`).
 
         Args:
-            what: told in errors: start, stop, seek.
+            what: told in errors.
             partitions: those that are asked for; None: all.
         Raises:
             OptionError: no place, a position of another topic, of a queue that is not there, or that does not say which it is of.
         """
         yield from self._look_again(until)
-        given, keys = yield from self._ours(at, until)
+        given, keys = yield from self._ours(at, until, Route.readable)
         wanted = keys if partitions is None else [key for key in keys if key[1] in partitions]
         return (yield from self.find(PLACES.requests(given, wanted, what), until))
 
+    def seeking(self, at: Where, held: Iterable[TopicPartition], until: float) -> Steps[dict[TopicPartition, int]]:
+        """`where` for who reads these queues: in all of them, also where one may not be read now, or its broker is away. Left out is what a
+        broker has no more: the topic was taken from it."""
+        yield from self._look_again(until)
+        given, keys = yield from self._ours(at, until, lambda route: ())
+        if named(given) is None:
+            away = yield from self._away(until)
+            absent = {(self._topic, queue.partition) for queue in (yield from self._absent(until))}
+            keys = [key for key in held if key in away or key not in absent]
+        return (yield from self.find(PLACES.requests(given, keys, "seek"), until))
+
     def ranges(self, start: Where, stop: Where | None, until: float) -> Steps[tuple[dict[TopicPartition, int], dict[TopicPartition, int]]]:
-        """Where a reader of these begins and ends (`flow.resolve`)."""
+        """Where a reader of these begins and ends (`flow.resolve`): also in queues that are not to be read now, where their brokers tell.
+
+        They do not for a time; who follows the log finds that out later.
+        """
         away: list[TopicPartition] = []
         if stop is not None and named(start) is None and named(stop) is None:
             away = yield from self._away(until)
         else:
             yield from self._look_again(until)
-        first, keys = yield from self._ours(start, until)
+        follows = stop is None and isinstance(start, AtTime)
+        first, keys = yield from self._ours(start, until, Route.readable if follows else Route.there)
         if stop is None:
             return (yield from self.find(PLACES.requests(first, keys), until)), {}
-        last, more = yield from self._ours(stop, until)
+        last, more = yield from self._ours(stop, until, Route.there)
         more += away
         starts, stops = PLACES.ranges(first, last, dict.fromkeys((*keys, *more)))
         return (yield from self.find(starts, until)), (yield from self.find(stops, until))
 
-    def _ours(self, at: Where, until: float) -> Steps[tuple[Where, list[TopicPartition]]]:
-        """What is asked for, by our own partitions, and the partitions that may be meant: those that can be read, and those named."""
+    def _ours(self, at: Where, until: float, which: Callable[[Route], Iterable[Queue]]) -> Steps[tuple[Where, list[TopicPartition]]]:
+        """What is asked for, by our own partitions, and the partitions that may be meant: those of the route, and those named."""
         ours = yield from homes.ours(self._cluster, self._topic, at, until)
         route = yield from self._cluster.routing(self._topic, until)
-        readable = [(self._topic, queue.partition) for queue in route.readable()]
-        return ours, list(dict.fromkeys((*readable, *(named(ours) or ()))))
+        there = [(self._topic, queue.partition) for queue in which(route)]
+        return ours, list(dict.fromkeys((*there, *(named(ours) or ()))))
 
     def _away(self, until: float) -> Steps[list[TopicPartition]]:
         """Queues that this client knows and no route names, since no broker of that name is registered: without them a read that is to

@@ -7,6 +7,8 @@ May assume: batches export Arrow columns named as the core names them. Must not:
 
 from __future__ import annotations
 
+import struct
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from inspect import signature
@@ -170,9 +172,22 @@ def constant(value: Callable[[Batch], Any], kind: pa.DataType) -> Column:
     """One value for the whole batch."""
 
     def fill(batch: Batch, columns: pa.RecordBatch) -> pa.Array:
-        return pa.repeat(pa.scalar(value(batch), kind), columns.num_rows)
+        return pa.repeat(one(value(batch), kind), columns.num_rows)
 
     return fill
+
+
+def one(value: str | int, kind: pa.DataType) -> pa.Scalar:
+    """As `pa.scalar`, which imports pandas where that is installed: half a second of each Python process that Spark starts for a read."""
+    if isinstance(value, str):
+        data = value.encode()
+        parts = [struct.pack("=ii", 0, len(data)), data]
+    else:
+        parts = [value.to_bytes(kind.bit_width // 8, sys.byteorder, signed=True)]
+    return pa.Array.from_buffers(kind, 1, [None, *map(pa.py_buffer, parts)])[0]
+
+
+ZERO = one(0, pa.int32())
 
 
 def headers(batch: Batch, columns: pa.RecordBatch) -> pa.Array:
@@ -182,13 +197,13 @@ def headers(batch: Batch, columns: pa.RecordBatch) -> pa.Array:
     renamed = pa.StructArray.from_arrays(pairs.flatten(), names=["key", "value"])
     lengths = lists.value_lengths()
     every = pa.ListArray.from_arrays(offsets_of(lengths), renamed)
-    return pc.if_else(pc.greater(lengths, 0), every, pa.scalar(None, every.type))
+    return pc.if_else(pc.greater(lengths, ZERO), every, pa.nulls(1, every.type)[0])
 
 
 def offsets_of(lengths: pa.Array) -> pa.Array:
     """List offsets from list lengths."""
-    sums = pc.cumulative_sum(pc.fill_null(lengths, 0)).cast(pa.int32())
-    return pa.concat_arrays([pa.array([0], pa.int32()), sums])
+    sums = pc.cumulative_sum(pc.fill_null(lengths, ZERO)).cast(pa.int32())
+    return pa.concat_arrays([pa.repeat(ZERO, 1), sums])
 
 
 NOTHING: dict[str, tuple[str, ...]] = {"topic": (), "partition": (), "timestampType": ()}  # sources of columns that need none

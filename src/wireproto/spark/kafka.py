@@ -236,4 +236,9 @@ class KafkaWire(LogSource):
         from .kafka_sink import KafkaSink, write_options
 
         options.accept(READERS)
-        return KafkaSink(write_options(options), schema)
+        settings = write_options(options)
+        if not settings.once:
+            return KafkaSink(settings, schema)
+        from .kafka_exactly import ExactlyOnce
+
+        return ExactlyOnce(settings, schema)

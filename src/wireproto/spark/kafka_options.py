@@ -46,7 +46,9 @@ READERS = (
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
 )
-WRITERS = ("topic", "includeTimestamp", "writeTimeout")
+WRITERS = ("topic", "includeTimestamp", "writeTimeout", "exactlyOnce", "transactionalIdPrefix", "decisionTopic", "onExpired")
+DECISIONS = "__wireproto_sinks"
+"""The writer's decisionTopic, unless another one is named."""
 
 REFUSED = {
     "auto.offset.reset": "set the source option startingOffsets to earliest or latest: Spark keeps the offsets, not a consumer",
@@ -58,7 +60,7 @@ REFUSED = {
     "interceptor.classes": "classes of Java cannot run here",
     "partitioner.class": "classes of Java cannot run here; give the rows a column named partition",
     "partitioner.ignore.keys": "drop the key, or give the rows a column named partition",
-    "transactional.id": "the sink writes at least once, with an idempotent producer",
+    "transactional.id": "with exactlyOnce=true each task has a name of its own, behind the transactionalIdPrefix",
     "ssl.engine.factory.class": "classes of Java cannot run here",
     "ssl.provider": "TLS is OpenSSL's here",
     "security.providers": "TLS is OpenSSL's here",
@@ -75,7 +77,7 @@ WITHOUT_EFFECT = re.compile(
     |(receive|send)\.buffer\.bytes|connections\.max\.idle\.ms|(retry|reconnect)\.backoff\.(max\.)?ms|retries|metric(s|\.).*|auto\.include\.jmx.*
     |enable\.metrics\.push|client\.dns\.lookup|allow\.auto\.create\.topics|exclude\.internal\.topics|metadata\.(max\.idle\.ms|recovery\..*)
     |max\.block\.ms|compression\..*\.level|partitioner\.(adaptive|availability).*|socket\.connection\.setup\.timeout\.max\.ms
-    |transaction\.timeout\.ms|internal\..*|sasl\.(kerberos|login\.(refresh|retry|connect|read))\..*
+    |internal\..*|sasl\.(kerberos|login\.(refresh|retry|connect|read))\..*
     |ssl\.(keymanager|trustmanager)\.algorithm|ssl\.secure\.random\.implementation|ssl\.(truststore|keystore)\.(type|password)
     |sasl\.oauthbearer\.(scope|sub)\.claim\.name|low\.latency""",
     re.VERBOSE,
@@ -114,6 +116,7 @@ PLAIN: dict[str, tuple[str, Callable[[str], Any]]] = {
     "acks": ("acks", choice(all="all", _1="all", **{"1": "1", "0": "0"})),
     "linger.ms": ("linger", milliseconds),
     "batch.size": ("batch_size", lambda text: max(1, int(text))),
+    "transaction.timeout.ms": ("transaction_timeout", milliseconds),
     "compression.type": ("compression", choice(none="none", gzip="gzip", snappy="snappy", lz4="lz4", zstd="zstd")),
     "enable.idempotence": ("idempotence", choice(true=True, false=False)),
     "max.in.flight.requests.per.connection": ("max_in_flight", lambda text: min(5, max(1, int(text)))),

@@ -7,12 +7,14 @@ producer; one whose task failed is closed and not kept.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..kafka.codes import UnknownTopicOrPartition
 from ..kafka.messages import InitProducerIdRequest, ProduceRequest
 from . import worker
-from .kafka_options import OWN, bootstrap, client_config
+from .exactly import LONGEST, once_options
+from .kafka_options import DECISIONS, OWN, bootstrap, client_config
 from .kafka_versions import need
 from .sink import TopicSession, TopicSink, WriteSettings
 from .write import Written
@@ -26,14 +28,34 @@ if TYPE_CHECKING:
 _KEPT = 16  # topics that a worker keeps ready
 
 
-def write_options(options: Options) -> WriteSettings:
+@dataclass(frozen=True, slots=True)
+class KafkaWriteSettings(WriteSettings):
+    """As the others', and:
+
+    Attributes:
+        once: each record is there once; see `kafka_exactly`. prefix: of its transactional names; None: of a batch write, which makes one.
+        decisions: topic of what its drivers decide. again: tasks whose decided transactions took too long are written again.
+    """
+
+    once: bool = False
+    prefix: str | None = None
+    decisions: str = DECISIONS
+    again: bool = False
+
+
+def write_options(options: Options) -> KafkaWriteSettings:
     """Take the writer's options."""
     url = bootstrap(options)
     client = client_config(options.prefixed(OWN))
     client.pop("isolation", None)
     topic = options.text("topic")
     patience = options.seconds("writeTimeout", float(client.get("delivery_timeout", 120.0)) + 30.0)
-    return WriteSettings(url, client, topic, options.flag("includeTimestamp"), patience)
+    timestamps = options.flag("includeTimestamp")
+    once = once_options(options)
+    if once is None:
+        return KafkaWriteSettings(url, client, topic, timestamps, patience)
+    client.setdefault("transaction_timeout", LONGEST)
+    return KafkaWriteSettings(url, client, topic, timestamps, patience, True, once.prefix, once.decisions or DECISIONS, once.again)
 
 
 class KafkaSink(TopicSink):

@@ -170,7 +170,14 @@ class PulsarWire(LogSource):
         return read_options(options)
 
     def sink(self, options: Options, schema: StructType) -> Sink:
+        from .exactly import once_options
         from .pulsar_sink import PulsarSink, write_options
 
         options.accept(READERS)
-        return PulsarSink(write_options(options), schema)
+        once = once_options(options)
+        settings = write_options(options, once=once is not None)
+        if once is None:
+            return PulsarSink(settings, schema)
+        from .pulsar_exactly import ExactlyOnce
+
+        return ExactlyOnce(settings, once, schema)

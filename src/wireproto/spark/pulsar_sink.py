@@ -71,12 +71,26 @@ class PulsarWriteSettings(WriteSettings):
     prefix: str = "spark"
 
 
-def write_options(options: Options) -> PulsarWriteSettings:
-    """Take the writer's options."""
+ALONE = ("producer_name", "first_sequence", "access_mode", "topic_epoch")
+"""Options of producers that are each sink's own."""
+NUMBERED = ("batch_records", "batch_size", "linger", "batching")
+"""And those of which the sequence ids are made."""
+HELPS = ("atLeastOnce", "batchRows", "producerPrefix")
+"""Options of the sink with sequence ids."""
+
+
+def write_options(options: Options, *, once: bool = False) -> PulsarWriteSettings:
+    """Take the writer's options; `once`: of the sink with transactions."""
     url, client = service(options)
-    for name in ("producer_name", "first_sequence", "batch_records", "batch_size", "linger", "batching"):
+    for name in ALONE if once else (*ALONE, *NUMBERED):
         if name in client:
-            raise OptionError(f"option pulsar.{name} is the sink's own: repeated records are known by names and batches; see batchRows")
+            why = (
+                "" if once or name in ("access_mode", "topic_epoch") else ": repeated records are known by names and batches; see batchRows"
+            )
+            raise OptionError(f"option pulsar.{name} is the sink's own{why}")
+    given = [name for name in HELPS if once and options.text(name) is not None]
+    if given:
+        raise OptionError(f"option {given[0]} goes without exactlyOnce=true")
     return PulsarWriteSettings(
         url,
         client,

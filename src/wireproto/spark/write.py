@@ -51,12 +51,18 @@ PATIENCE = 30.0  # seconds that a stream's check waits for brokers which are awa
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Which task of which micro-batch writes: query and batch (None outside a stream) are the same when a micro-batch is replayed."""
+    """Which task of which micro-batch writes: query and batch (None outside a stream) are the same when a micro-batch is replayed.
+
+    Attributes:
+        run: of the query, since it was started last; None outside a stream. serial: counts the attempts of all tasks of a Spark.
+    """
 
     partition: int
     attempt: int
     query: str | None = None
     batch: int | None = None
+    run: str | None = None
+    serial: int = 0
 
 
 @dataclass
@@ -152,6 +158,8 @@ def this_task() -> Task:
         context.attemptNumber(),
         context.getLocalProperty("sql.streaming.queryId"),
         int(batch) if batch is not None else None,
+        context.getLocalProperty("spark.jobGroup.id") if batch is not None else None,
+        context.taskAttemptId(),
     )
 
 

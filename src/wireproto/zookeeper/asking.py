@@ -112,8 +112,9 @@ class Asking:
             within = self.era
         while True:
             asked = time.monotonic()
-            call = yield from self.submitting(request, deadline, watching, within)
+            call: Call | None = None
             try:
+                call = yield from self.submitting(request, deadline, watching, within)
                 if not (yield call, deadline):  # one with a watch is not given up: it may yet be set
                     raise TimedOut("no reply in time", peer=call.conn.peer)
                 frame = call.result(0.0)
@@ -124,13 +125,17 @@ class Asking:
                     self._vitals.led(call.conn, asked)
                 return value
             except (ProtocolError, TimedOut, Disconnected, BrokerError) as why:
+                if call is None:  # nothing was sent
+                    raise
                 self._judge(request, call.conn, why, deadline, failures)
             except BaseException:  # closed, or thrown into: nobody waits any more
                 if watching is not None:
-                    self.events.withdraw(watching)
+                    watching.withdrawn = True
+                    if call is not None:
+                        self.events.withdraw(watching)
                 raise
             finally:
-                if watching is None:
+                if watching is None and call is not None:
                     call.cancel()
             failures += 1
             if failures > 1:  # a request that costs a connection each time must not cost them as fast as they can be made
@@ -177,10 +182,16 @@ class Asking:
                 return conn.post(request.code, request.body, None, deadline)
             except Disconnected as why:  # nothing was sent
                 self.lost(conn, why)
-        return self.tasks.drive(self.submitting(request, deadline, watching, within), deadline + SETTLE)
+        return self.tasks.drive(self.submitting(request, deadline, watching, within, lasting=True), deadline + SETTLE)
 
-    def submitting(self, request: Request[Any], deadline: float, watching: Watching | None = None, within: int = NOW) -> Steps[Call]:
-        """`submit`, as steps."""
+    def submitting(
+        self, request: Request[Any], deadline: float, watching: Watching | None = None, within: int = NOW, *, lasting: bool = False
+    ) -> Steps[Call]:
+        """`submit`, as steps.
+
+        Args:
+            lasting: whether a call with a watch is waited for by who may come back behind `deadline`; else it ends there.
+        """
         self._fits(request)
         if within == NOW:
             within = self.era
@@ -196,7 +207,7 @@ class Asking:
                     return conn.post(request.code, request.body, None, deadline)
                 yield from self.events.setting(watching, deadline)
                 try:
-                    return conn.post(request.code, request.body, self.events.mailbox, deadline, watching)
+                    return conn.post(request.code, request.body, self.events.mailbox, deadline, watching, lasting)
                 except BaseException:
                     self.events.unset(watching)
                     raise

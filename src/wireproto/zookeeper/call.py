@@ -14,7 +14,7 @@ from ..net import retry
 from ..net.task import Steps
 from .asking import SETTLE, passing
 from .codes import error
-from .errors import ConnectionLoss
+from .errors import ConnectionLoss, NotYet
 
 if TYPE_CHECKING:
     from .._net import Call as Sent
@@ -131,7 +131,7 @@ class Call(Generic[T]):
             failures += 1
             if failures > 1:
                 yield min(time.monotonic() + retry.DEFAULT.delay(failures), deadline)
-            self._sent = yield from self._link.submitting(self._request, deadline, self._watching, self._era)
+            self._sent = yield from self._link.submitting(self._request, deadline, self._watching, self._era, lasting=True)
 
     def _judge(self, why: WireprotoError, deadline: float, failures: int) -> None:
         """What becomes of a call that was answered so, or not at all: raises, or it is to be sent again."""
@@ -147,6 +147,16 @@ class Call(Generic[T]):
     def _answer(self) -> Any:
         value = self._link.read(self._request, self._sent.result(0.0), self._sent.conn)
         return value if self._finish is None else self._finish(value)
+
+
+def going_on(call: Call[Any], since: float, patience: float, until: float, what: str) -> Steps[None]:
+    """Wait for what a role has asked, until then. Steps.
+
+    Raises:
+        NotYet: it goes on, and the role's next call takes what it has come to. TimedOut: it had `patience` seconds, from `since` on.
+    """
+    if not (yield from call.waiting(until)):
+        raise (NotYet if time.monotonic() - since < patience else TimedOut)(f"{what} in time")
 
 
 def _in_vain(frame: bytes | None) -> bool:

@@ -5,13 +5,12 @@ What it is: the Client role. Thread-safe. May assume: `cluster` for engine and s
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from .._codec import Message
 from ..due import due
-from ..errors import RoleUnsupported, UsageError, WireprotoError
+from ..errors import RoleUnsupported, UsageError
 from ..net.runtime import ClientBase
 from ..net.task import NEVER, Steps, operation
 from ..position import EARLIEST, Where
@@ -130,14 +129,3 @@ class ZooKeeperClient(ClientBase[ZooKeeperCluster]):
 
     def ending(self, deadline: float) -> Steps[None]:
         return self.cluster.link.ending(deadline)
-
-    def close(self, timeout: float = 30.0) -> None:
-        """Flush the producers, end the session (its ephemeral nodes go at once) and close everything."""
-        deadline = due(timeout)
-        problem: WireprotoError | None = None
-        if not self.closed and not self.loop.forked:
-            problem = self.cluster.roles.close(deadline)
-            self.cluster.drive(self.ending(deadline), NEVER)
-        super().close(max(0.0, deadline - time.monotonic()))
-        if problem is not None:
-            raise problem

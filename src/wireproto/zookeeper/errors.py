@@ -12,6 +12,10 @@ class ConnectionLoss(Disconnected):
     doubtful = True
 
 
+class NotYet(TimedOut):
+    """A role's call had no time for it: it goes on, and the next call takes what it has come to. No caller of a role sees it."""
+
+
 class Doubt:
     """``with Doubt() as doubt``: round the requests of one call; once `there` is set, what times out in it is doubtful.
 

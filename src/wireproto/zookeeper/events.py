@@ -17,6 +17,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from .._net import SERVICE, WATCHES, Call, Event, Mailbox
 from ..errors import ProtocolError, TimedOut, TransportError, WireprotoError
@@ -34,8 +35,23 @@ if TYPE_CHECKING:
     from ..net.told import Told
     from .paths import Chroot
 
-Watching = tuple[str, str, Callback]
-"""How a request's watch is noted when the reply is in: kind, the server's path, callback."""
+
+class Watching:
+    """How a request's watch is noted when the reply is in.
+
+    Args:
+        kind: of the watch, or `IF_EXISTS`. path: the server's. callback: whom to call.
+    Attributes:
+        withdrawn: who wanted it has ceased to.
+    """
+
+    __slots__ = ("__weakref__", "callback", "kind", "path", "withdrawn")
+
+    def __init__(self, kind: str, path: str, callback: Callback) -> None:
+        self.kind, self.path, self.callback = kind, path, callback
+        self.withdrawn = False
+
+
 IF_EXISTS = "exists"
 """Kind of an exists call's watch, which depends on the answer: `DATA` or `EXIST`."""
 _SETTLE = 5.0
@@ -96,7 +112,7 @@ class Events:
         self._root = root
         self._lock = lock
         self._answered = answered
-        self._setting: dict[str, dict[int, Watching | None]] = {}  # None: it was withdrawn
+        self._setting: WeakSet[Watching] = WeakSet()  # on their way; a signal handler may keep one from being sent, and it is let go of
         self._removing: dict[str, Event] = {}
         self._listeners: dict[Listening, None] = {}
         self._now = SessionEvent(State.NEW, 0, 0)
@@ -111,32 +127,27 @@ class Events:
         self._loop.check()
         while True:
             with self._lock:
-                going = self._removing.get(watching[1])
+                going = self._removing.get(watching.path)
                 if going is None:
-                    self._setting.setdefault(watching[1], {})[id(watching)] = watching
+                    self._setting.add(watching)
                     return
             yield from _over(going, deadline)
 
     def unset(self, watching: Watching) -> None:
         """That request has its outcome, or was never sent."""
         with self._lock:
-            self._done(watching)
+            self._setting.discard(watching)
 
     def withdraw(self, watching: Watching) -> None:
-        """Who wanted this watch has ceased to, before it heard of it: the callback is not called, though the servers may keep theirs."""
-        kind, path, callback = watching
-        with self._lock:
-            under_way = self._setting.get(path, {})
-            if id(watching) in under_way:
-                under_way[id(watching)] = None
-            else:
-                self.table.remove(path, callback, (DATA, EXIST) if kind == IF_EXISTS else (kind,))
+        """Who wanted this watch has ceased to, before it heard of it: the callback is not called, though the servers may keep theirs.
 
-    def _done(self, watching: Watching) -> None:
-        under_way = self._setting.get(watching[1], {})
-        under_way.pop(id(watching), None)
-        if not under_way:
-            self._setting.pop(watching[1], None)
+        Its request was sent for sure: else a callback that is noted would be an earlier request's.
+        """
+        with self._lock:
+            watching.withdrawn = True
+            if watching not in self._setting:
+                kinds = (DATA, EXIST) if watching.kind == IF_EXISTS else (watching.kind,)
+                self.table.remove(watching.path, watching.callback, kinds)
 
     def take_back(self, path: str, callback: Callback | None, deadline: float) -> Steps[tuple[bool, tuple[WatcherType, ...]]]:
         """Forget a callback of a path (None: all). Steps.
@@ -160,17 +171,20 @@ class Events:
 
     def _vain(self, path: str, had: list[str]) -> tuple[WatcherType, ...]:
         """Which of the servers' watches of a path are for nobody, of those that stay if there `had` been such."""
-        setting = list(self._setting.get(path, {}).values())
+        setting = [watching for watching in self._setting if watching.path == path]
         if not setting and not self.table.has(path, _ALL):
             return (WatcherType.ANY,)
-        needed = {watching and watching[0] for watching in setting}
-        if None in needed:  # it was withdrawn, and may come behind the removal
+        if any(watching.withdrawn for watching in setting):  # it may come behind the removal
             return ()
+        needed = {watching.kind for watching in setting}
         return tuple(_STAY[kind] for kind in had if kind not in needed and not self.table.has(path, (kind,)))
 
     def forget(self, path: str, callback: Callback) -> None:
-        """Nobody waits for this one any more; the servers' watch stays, and calls whoever else is there."""
+        """Nobody waits for this one any more, set or on its way; the servers' watch stays, and calls whoever else is there."""
         with self._lock:
+            for watching in self._setting:
+                if watching.path == path and watching.callback is callback:
+                    watching.withdrawn = True
             self.table.remove(path, callback, _ALL)
 
     def taken_back(self, path: str) -> None:
@@ -301,18 +315,17 @@ class Events:
             self.dispatcher.call(callbacks, told)
 
     def _note(self, watching: Watching, frame: bytes | None) -> None:
-        kind, path, callback = watching
         with self._lock:
-            withdrawn = self._setting.get(path, {}).get(id(watching), watching) is None
-            self._done(watching)
-            if frame is None or withdrawn:
+            self._setting.discard(watching)
+            if frame is None or watching.withdrawn:
                 return
             header, _ = ReplyHeader.decode_from(frame)
+            kind = watching.kind
             if kind == IF_EXISTS and header.err in (0, NoNode.code):
                 kind = DATA if header.err == 0 else EXIST
             elif header.err:
                 return
-            self.table.add(kind, path, callback)
+            self.table.add(kind, watching.path, watching.callback)
 
 
 def _over(going: Event, until: float) -> Steps[None]:

@@ -52,7 +52,7 @@ from ..errors import (
     WireprotoError,
 )
 from ..net import retry
-from ..net.task import Steps, Tasks
+from ..net.task import NEVER, Steps, Tasks
 from .acl import OPEN
 from .asking import ANY, NOW, SETTLE, Asking
 from .codes import KeeperState, SessionClosedRequireSaslAuth, SessionExpired, error
@@ -350,16 +350,17 @@ class Link(Asking):
         return why
 
     def _leaving_anywhere(self, until: float) -> Steps[object]:
-        """One round over the servers and all places of each, to end the session there; why none of them did."""
+        """One round over the servers, that of now last, and all places of each, to end the session there; why none of them did."""
         why: object = "none was reached"
-        for address in self._servers:
+        first = self._next_server % len(self._servers)
+        for address in self._servers[first:] + self._servers[:first]:
             places: list[SocketAddress] | None = None
             while (places is None or places) and time.monotonic() < until:
                 conn = None
                 try:
                     if places is None:
-                        places = yield from self._resolve(address, min(until, time.monotonic() + self._share(1)))
-                    conn = yield from self._dial(address, min(until, time.monotonic() + self._share(len(places))), places)
+                        places = yield from self._resolve(address, self._leaving_by(until, 1))
+                    conn = yield from self._dial(address, self._leaving_by(until, len(places)), places)
                     copy.copy(self.session).connected(*conn.context)
                     for scheme, credential in list(self._identities):
                         yield from self._greeting.authenticate(conn, scheme, credential, until)
@@ -375,6 +376,11 @@ class Link(Asking):
                     if conn is not None:
                         conn.close("closed by the client")
         return why
+
+    def _leaving_by(self, until: float, places: int) -> float:
+        """When one of them has had its share of a farewell."""
+        now = time.monotonic()
+        return min(until, now + self._share(places, until - now))
 
     def _leaving(self, conn: Connection, until: float, silence: float) -> Steps[None]:
         """End the session here. Raises what the server says, or that it was silent for so many seconds."""
@@ -425,9 +431,9 @@ class Link(Asking):
             raise refused
         raise ConnectError(str(refused)) from refused
 
-    def _share(self, places: int) -> float:
-        """Seconds that one of them may take, so that the others are reached before the session is over."""
-        return min(self._server_timeout, max(self.session.timeout / (len(self._servers) - 1 + places), 1.0))
+    def _share(self, places: int, of: float = NEVER) -> float:
+        """Seconds that one of them may take, so that the others are reached before the session is over, or these seconds are."""
+        return min(self._server_timeout, max(min(self.session.timeout, of) / (len(self._servers) - 1 + places), 1.0))
 
     def _joining(self, address: Address, deadline: float, places: list[SocketAddress]) -> Steps[None]:
         """Dial one server, take up the session there, and make its connection the current one."""

@@ -9,6 +9,7 @@ All workers of a queue share it; `group` is only a name that the claim carries.
 
 A signal handler may raise between any two bytecodes of `receive`, which has claimed a message by then, perhaps: a claim is noted before it
 is sent, and a delivery until it is handed out. The next `receive` goes on with either, `close` gives it back.
+What a close has no time for is given back beside it: a claim that stays hides its message as long as the client lives.
 """
 
 from __future__ import annotations
@@ -17,54 +18,88 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from .._codec import ColumnsBuilder
 from ..due import due
-from ..errors import BrokerError, Revoked, TimedOut, WireprotoError
-from ..flow.role import Role
+from ..errors import BrokerError, Closed, Revoked, TimedOut, WireprotoError
+from ..flow.parting import PartingRole
 from ..net.retry import Waits
 from ..net.task import NEVER, Steps, operation, steps
 from ..records import Delivery
 from .asking import passing
+from .call import going_on
 from .codes import BadVersion, NoAuth, NodeExists, NoNode, SessionExpired
-from .errors import ConnectionLoss, Doubt
+from .errors import ConnectionLoss, Doubt, NotYet
 from .layout import ENTRIES, TAKEN, Entry, by_priority, queue_path
 from .multi import Delete, Operation, Set
 from .paths import join
 
 if TYPE_CHECKING:
+    from ..net.task import Task
     from .call import Call
-    from .messages import ACL
+    from .messages import ACL, Stat
     from .tree import Tree
     from .watch import Watch
 
 
+PATIENCE = 30.0
+"""Seconds that what makes the queue, and looks whether a claim is ours, may take beside the calls that wait for it."""
+ANSWER = 1.0
+"""Seconds after which a request that is not answered is made anew by the next call, however short the calls are that wait for it."""
 STALE = 1.0
 """Seconds after which a list that is known to have changed is taken anew, so that urgent and released messages come to their turn."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Claim:
-    """What a delivery holds: the message's name, the tree within the session that claimed it, the data version that it had."""
+    """What a delivery holds: the message's name, the tree within the session that claimed it, the data version that it had.
+
+    ending: whether somebody has begun to end it, so that it may be gone, and another worker's be there under its name.
+    check: looks whether it is ours, where that was asked.
+    """
 
     name: str
     scope: Tree
     version: int
+    ending: bool = False
+    check: Task[bool] | None = None
 
 
 @dataclass(slots=True)
 class Claiming:
-    """A claim under way. call: None where nobody knows whether it was sent, since a signal handler raised."""
+    """A claim under way.
+
+    call: None where nobody knows whether it is there: a signal handler raised, or it is being given back. get: of the message, once it is
+    there, asked for at `asked_at`. check: as of a `Claim`.
+    """
 
     entry: Entry
     scope: Tree
     call: Call[str] | None = None
+    get: Call[tuple[bytes | None, Stat]] | None = None
+    asked_at: float = 0.0
+    check: Task[bool] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.entry.name
 
 
-class QueueWorker(Role):
+@dataclass(slots=True)
+class Looking:
+    """The queue being listed: its watch, and the two lists."""
+
+    watch: Watch
+    entries: Call[tuple[list[str], Stat]]
+    taken: Call[tuple[list[str], Stat]]
+    asked_at: float
+
+
+class QueueWorker(PartingRole):
     """A worker on one queue. `receive` belongs to one thread at a time; a delivery's ends may be called by any.
 
     Args:
@@ -85,11 +120,15 @@ class QueueWorker(Role):
         self._id = f"{group}/{uuid.uuid4().hex}".encode()
         self._candidates: deque[Entry] = deque()
         self._watch: Watch | None = None
+        self._looking: Looking | None = None
+        self._making: Task[None] | None = None
         self._looked = 0.0
         self._claims: dict[str, Claim] = {}
         self._claiming: Claiming | None = None
+        self._back: list[Claim] = []  # to be given back: the worker is closed
+        self._later: Task[None] | None = None
         self._made_out: tuple[Claim, Delivery] | None = None  # what a `receive` that was interrupted has not handed out
-        self._made: set[str] = set()
+        self._made = False  # whether the queue's nodes are there, as far as is known
         self._vain = False  # whether something that was listed came to nothing since
         self._waits = Waits()
 
@@ -157,53 +196,110 @@ class QueueWorker(Role):
 
     def _still_ours(self, held: Claim, delivery: Delivery, deadline: float) -> Steps[Delivery | None]:
         """What an interrupted `receive` would have handed out, unless the claim went since, with its session."""
-        if (yield from self._ours(join(self._taken, held.name), held.scope, deadline)):
+        if (yield from self._checked(held, deadline)):
             return delivery
         self._claims.pop(held.name, None)
         self._made_out = None
         return None
 
-    def _let_go(self, deadline: float) -> None:
-        self._tasks.drive(self._letting_go(deadline), NEVER)
-
-    def _letting_go(self, deadline: float) -> Steps[None]:
-        """Give back what is in hand."""
-        for claim in list(self._claims.values()):
-            yield from self._drop(claim.name, claim.scope, deadline)
-        self._claims.clear()
-        if self._claiming is not None:
-            yield from self._drop(self._claiming.entry.name, self._claiming.scope, deadline, only_ours=True)
+    def _parting(self, deadline: float) -> Steps[None]:
+        """Give back what is in hand, later where there is nobody to give it to, or no time: it would hide its message."""
         self._forget_watch()
+        if self._making is not None:
+            self._making.cancel(Closed("the queue consumer was closed"))
+        try:
+            yield from self._giving_back(deadline)
+        except BaseException:
+            self._give_back_later()
+            raise
+
+    def _give_back_later(self) -> None:
+        """What had no time: as soon as there is a connection."""
+        with suppress(WireprotoError):  # the client is closed, and its session with it
+            if self._later is None:
+                self._later = self._tasks.spawn(self._giving_back_later(), f"giving back what a worker of {self.topic} has")
+
+    def _giving_back_later(self) -> Steps[None]:
+        with suppress(WireprotoError):  # who closed the worker was told why
+            yield from self._giving_back(NEVER)
+
+    def _giving_back(self, deadline: float) -> Steps[None]:
+        self._back += self._claims.values()
+        self._claims.clear()
+        while self._back:
+            claim = self._back[0]
+            doubtful, claim.ending = claim.ending, True
+            yield from self._drop(claim.name, claim.scope, deadline, doubtful=doubtful)
+            self._back.pop(0)
+        if self._claiming is not None:
+            yield from self._drop(self._claiming.entry.name, self._claiming.scope, deadline, doubtful=True)
+            self._claiming = None
 
     def _forget_watch(self) -> None:
+        looking, self._looking = self._looking, None
         watch, self._watch = self._watch, None
-        if watch is not None:
-            self._tree.forget(watch, self._entries, self._taken)
+        for one in (watch, looking.watch if looking is not None else None):
+            if one is not None:
+                self._tree.forget(one, self._entries, self._taken)
 
     # -- inside -----------------------------------------------------------------------------------------------------------
 
     def _look(self, deadline: float) -> Steps[bool]:
-        """List the queue, with a watch on both lists; whether there is anything to claim."""
-        for path in (self._entries, self._taken):  # one by one: a call may have time for one of them only
-            if path not in self._made:
-                yield from steps(self._tree.ensure)(path, acl=self._acl, timeout=deadline - time.monotonic())
-                self._made.add(path)
-        self._forget_watch()  # of the list that has not changed
-        watch = self._tree.watch()
-        list_ = steps(self._tree.children_async)
-        entries = yield from list_(self._entries, watch=watch, timeout=deadline - time.monotonic())
-        taken = yield from list_(self._taken, watch=watch, timeout=deadline - time.monotonic())
+        """List the queue, with a watch on both lists; whether there is anything to claim.
+
+        When time runs out (TimedOut) it goes on, and the next call takes what it has come to: an answer may take longer than each call has.
+        """
+        if not self._made:
+            yield from self._make(deadline)
         try:
-            names, _ = yield from entries.unordered().getting(deadline)
-            claimed, _ = yield from taken.unordered().getting(deadline)
+            if self._looking is None:
+                yield from self._list(deadline)
+            if (looking := self._looking) is None:  # closed meanwhile
+                return False
+            names = yield from self._names(looking, looking.entries, deadline)
+            claimed = yield from self._names(looking, looking.taken, deadline)
+        except NotYet:
+            raise
         except NoNode:
             self._look_anew()
             return False
+        except BaseException:  # the next look has a watch of its own
+            self._forget_watch()
+            raise
         held = set(claimed)
         self._candidates = deque(entry for entry in by_priority(names) if entry.name not in held)
         self._looked = time.monotonic()
-        self._watch = watch  # behind what was found: who is interrupted before it looks again
+        self._watch, self._looking = looking.watch, None  # behind what was found: who is interrupted before it looks again
         return bool(self._candidates)
+
+    def _names(self, looking: Looking, call: Call[tuple[list[str], Stat]], deadline: float) -> Steps[list[str]]:
+        yield from going_on(call, looking.asked_at, ANSWER, deadline, "the queue is not listed")
+        names, _ = yield from call.getting(max(deadline, time.monotonic() + 1.0))
+        return names
+
+    def _make(self, deadline: float) -> Steps[None]:
+        """See that both lists are there."""
+        if self._making is None:
+            self._making = self._tasks.spawn(making(self._tree, (self._entries, self._taken), self._acl), f"making the queue {self.topic}")
+        task = self._making
+        if not (yield task, deadline):
+            raise TimedOut("the queue is not made in time", topic=self.topic)
+        self._making = None
+        task.result()
+        self._made = True
+
+    def _list(self, deadline: float) -> Steps[None]:
+        """Ask for both lists."""
+        self._forget_watch()  # of the list that has not changed
+        watch, list_ = self._tree.watch(), steps(self._tree.children_async)
+        try:
+            entries = yield from list_(self._entries, watch=watch, timeout=max(deadline - time.monotonic(), 0.0))
+            taken = yield from list_(self._taken, watch=watch, timeout=max(deadline - time.monotonic(), 0.0))
+            self._looking = Looking(watch, entries.unordered(), taken.unordered(), time.monotonic())
+        except BaseException:
+            self._looking = None
+            self._tree.forget(watch, self._entries, self._taken)
+            raise
 
     def _claim(self, deadline: float) -> Steps[Delivery | None]:
         """Go on with the claim under way, or begin the next one; None when somebody else was first.
@@ -214,10 +310,11 @@ class QueueWorker(Role):
             yield from self._begin(self._candidates[0], deadline)
         if self._claiming is None or not (yield from self._claimed(self._claiming, deadline)):
             return None
-        entry, scope = self._claiming.entry, self._claiming.scope
+        claiming, entry, scope = self._claiming, self._claiming.entry, self._claiming.scope
         try:
-            data, stat = yield from steps(scope.get)(join(self._entries, entry.name), timeout=deadline - time.monotonic())
+            data, stat = yield from self._fetched(claiming, deadline)
         except (NoNode, NoAuth) as why:  # finished by its worker between our look and our claim; for others to read
+            claiming.call = None
             yield from self._drop(entry.name, scope, deadline)
             self._claiming = None
             self._vain = True
@@ -237,6 +334,25 @@ class QueueWorker(Role):
         self._made_out, self._claiming = (made, delivery), None  # at once: it is under way, or to be handed out
         return delivery
 
+    def _fetched(self, claiming: Claiming, deadline: float) -> Steps[tuple[bytes | None, Stat]]:
+        """The message that is claimed; goes on when time runs out (NotYet), as the claim does.
+
+        An answer that lay here for a session's time-out is asked for anew: the claim may have gone with its session.
+        """
+        try:
+            if claiming.get is None or time.monotonic() - claiming.asked_at > claiming.scope.session_timeout:
+                path = join(self._entries, claiming.name)
+                get = yield from steps(claiming.scope.get_async)(path, timeout=max(deadline - time.monotonic(), 0.0))
+                claiming.get, claiming.asked_at = get.unordered(), time.monotonic()
+            yield from going_on(claiming.get, claiming.asked_at, ANSWER, deadline, "the message is not there")
+        except NotYet:
+            raise
+        except BaseException:
+            claiming.get = None
+            raise
+        get, claiming.get = claiming.get, None  # who is interrupted behind it asks anew: nobody knows how long it is until then
+        return (yield from get.getting(max(deadline, time.monotonic() + 1.0)))
+
     def _begin(self, entry: Entry, deadline: float) -> Steps[None]:
         """Send a claim; none is under way afterwards when the session has ended."""
         claiming = self._claiming = Claiming(entry, self._tree.session_scope())
@@ -255,7 +371,7 @@ class QueueWorker(Role):
         """Whether the claim under way came to be; where it did not, none is under way afterwards."""
         try:
             if claiming.call is None:
-                raise ConnectionLoss("a signal handler raised while the claim was sent", topic=self.topic)
+                raise ConnectionLoss("the claim may not be there", topic=self.topic)
             if not (yield from claiming.call.waiting(deadline)):
                 raise TimedOut("the claim is not answered yet", topic=self.topic)
             yield from claiming.call.getting(max(deadline, time.monotonic() + 1.0))
@@ -263,7 +379,7 @@ class QueueWorker(Role):
             self._claiming = None
             return False
         except ConnectionLoss:
-            if not (yield from self._ours(join(self._taken, claiming.entry.name), claiming.scope, deadline)):
+            if not (yield from self._checked(claiming, deadline)):
                 self._look_anew()
                 return False
         except NoNode:
@@ -284,7 +400,7 @@ class QueueWorker(Role):
         self._vain = True
         self._forget_watch()
         self._candidates.clear()
-        self._made.clear()
+        self._made = False
 
     @operation
     def _end(self, held: Claim, delivery: Delivery, ack: bool, timeout: float) -> Steps[None]:
@@ -293,6 +409,10 @@ class QueueWorker(Role):
         if self._claims.get(name) is not held:
             raise self._revoked(delivery, name)
         entry, claim = join(self._entries, name), join(self._taken, name)
+        if held.ending and not (yield from self._ours(claim, scope, deadline)):
+            self._claims.pop(name, None)
+            raise self._revoked(delivery, name)
+        held.ending = True
         work: list[Operation] = [Delete(entry), Delete(claim)] if ack else [Delete(claim), Set(entry, delivery.value, version)]
         with Doubt() as doubt:
             while True:
@@ -320,23 +440,50 @@ class QueueWorker(Role):
             position=delivery.position,
         )
 
+    def _checked(self, held: Claim | Claiming, deadline: float) -> Steps[bool]:
+        """`_ours`, which goes on when time runs out (TimedOut): the next call takes what it has come to."""
+        if held.check is None:
+            ours = self._ours(join(self._taken, held.name), held.scope, due(PATIENCE))
+            held.check = self._tasks.spawn(ours, f"looking whether {held.name} is ours")
+        check = held.check
+        if not (yield check, deadline):
+            raise TimedOut("whether the message is ours is not known yet", topic=self.topic)
+        held.check = None
+        return check.result()
+
     def _ours(self, claim: str, scope: Tree, deadline: float) -> Steps[bool]:
-        """Whether a claim whose answer was lost came to be. The server of now may be behind the one that made it."""
+        """Whether a claim is there and this worker's. The server of now may be behind the one that made it, or deleted it."""
         try:
             yield from steps(scope.catch_up)(self._taken, timeout=deadline - time.monotonic())
             data, _ = yield from steps(scope.get)(claim, timeout=deadline - time.monotonic())
+            return data == self._id
         except (NoNode, SessionExpired):  # with its session it goes by itself
             return False
-        return data == self._id
+        except NoAuth:  # by its own access list: whose session's it is may be asked all the same
+            stat = yield from steps(scope.exists)(claim, timeout=deadline - time.monotonic())
+            return stat is not None and stat.ephemeral_owner == scope.session[0]
 
-    def _drop(self, name: str, scope: Tree, deadline: float, *, only_ours: bool = False) -> Steps[None]:
+    def _drop(self, name: str, scope: Tree, deadline: float, *, doubtful: bool = False) -> Steps[None]:
+        """Give a claim back: one that is ours is so until we delete it, or its session ends.
+
+        Args:
+            doubtful: whether it may be gone, so that another worker's would be deleted under its name. So is each repeat.
+        """
+        claim = join(self._taken, name)
         while True:
             try:
-                if only_ours and not (yield from self._ours(join(self._taken, name), scope, deadline)):
+                if doubtful and not (yield from self._ours(claim, scope, deadline)):
                     return
-                yield from steps(scope.delete)(join(self._taken, name), timeout=deadline - time.monotonic())
+                yield from steps(scope.delete)(claim, timeout=deadline - time.monotonic())
             except (NoNode, SessionExpired):
                 return
             except ConnectionLoss:
-                continue  # asking again tells: left there, it would hide the message as long as the session lives
+                doubtful = True  # asking again tells: left there, it would hide the message as long as the session lives
+                continue
             return
+
+
+def making(tree: Tree, paths: Sequence[str], acl: Sequence[ACL] | None) -> Steps[None]:
+    """See that these nodes are there."""
+    for path in paths:
+        yield from steps(tree.ensure)(path, acl=acl, timeout=PATIENCE)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from .._codec import ColumnsBuilder
@@ -23,7 +24,9 @@ from ..net.task import NEVER, Steps, operation, steps
 from ..position import EARLIEST, AtTime, Position, TopicPartition, Where
 from ..records import Batch
 from .asking import passing
+from .call import going_on
 from .codes import NoNode
+from .errors import NotYet
 from .layout import ENTRIES, Entry, by_sequence, next_sequence, position, queue_path, resolve
 from .paths import join
 
@@ -45,6 +48,15 @@ FOLLOW = 1.0
 """Seconds that iterating a reader without a stop waits for more before it looks again."""
 
 
+@dataclass(slots=True)
+class Listing:
+    """The queue being listed."""
+
+    watch: Watch | None
+    call: Call[tuple[list[str], Stat]]
+    asked_at: float
+
+
 class QueueReader(Role):
     """Reads one queue.
 
@@ -60,6 +72,8 @@ class QueueReader(Role):
         self._found: deque[Entry] = deque()
         self._asked: deque[tuple[Entry, Call[tuple[bytes | None, Stat]]]] = deque()
         self._asked_at = 0.0
+        self._listing: Listing | None = None
+        self._checking: Call[Stat | None] | None = None
         self._watch: Watch | None = None
         self._size = AHEAD_BYTES // 16
         self._next = 0
@@ -127,6 +141,7 @@ class QueueReader(Role):
             self._next = yield from self._resolve(where, due(timeout), "seek")
             self._found.clear()
             self._asked.clear()
+            self._checking = None
             self._forget_watch()
 
     @property
@@ -149,9 +164,11 @@ class QueueReader(Role):
         self._forget_watch()
 
     def _forget_watch(self) -> None:
+        listing, self._listing = self._listing, None
         watch, self._watch = self._watch, None
-        if watch is not None and (self._only.closed or not watch.fired):
-            self._tree.forget(watch, self._entries)
+        for one in (watch, listing.watch if listing is not None else None):
+            if one is not None and (self._only.closed or not one.fired):
+                self._tree.forget(one, self._entries)
 
     # -- inside -----------------------------------------------------------------------------------------------------------
 
@@ -167,22 +184,45 @@ class QueueReader(Role):
         return at
 
     def _list(self, deadline: float) -> Steps[None]:
-        """What lies between here and the stop; with a watch for more."""
+        """What lies between here and the stop; with a watch for more.
+
+        When time runs out (TimedOut) it goes on, and the next call takes what it has come to: an answer may take longer than each call has.
+        """
         if self._watch is not None and not self._watch.fired:
             return
+        try:
+            if self._listing is None:
+                yield from self._ask_list(deadline)
+            if (listing := self._listing) is None:  # closed meanwhile
+                return
+            yield from going_on(listing.call, listing.asked_at, STALE, deadline, "the queue is not listed")
+            names, stat = yield from listing.call.getting(deadline)
+            if (why := self._lost(stat)) is not None:
+                raise why
+        except NotYet:
+            raise
+        except BaseException:  # the next look has a watch of its own
+            self._forget_watch()
+            raise
+        found = [
+            entry for entry in by_sequence(names) if entry.sequence >= self._next and (self._stop is None or entry.sequence < self._stop)
+        ]
+        self._listed = stat.pzxid
+        self._found, self._watch, self._listing = deque(found), listing.watch, None
+        if not found and self._stop is not None:
+            self._next = self._stop  # counters below the stop were given out before it was set: nothing more can come
+
+    def _ask_list(self, deadline: float) -> Steps[None]:
+        self._forget_watch()
         watch = None if self._stop is not None else self._tree.watch()
-        names, stat = yield from steps(self._tree.children)(self._entries, watch=watch, timeout=max(deadline - time.monotonic(), 0.0))
-        self._listed = self._tree.zxid
-        if (why := self._lost(stat)) is not None:
+        try:
+            call = yield from steps(self._tree.children_async)(self._entries, watch=watch, timeout=max(deadline - time.monotonic(), 0.0))
+            self._listing = Listing(watch, call.unordered(), time.monotonic())
+        except BaseException:
+            self._listing = None
             if watch is not None:
                 self._tree.forget(watch, self._entries)
-            raise why
-        self._watch = watch
-        self._found.extend(
-            entry for entry in by_sequence(names) if entry.sequence >= self._next and (self._stop is None or entry.sequence < self._stop)
-        )
-        if not self._found and self._stop is not None:
-            self._next = self._stop  # counters below the stop were given out before it was set: nothing more can come
+            raise
 
     def _lost(self, stat: Stat | None) -> DataLoss | None:
         """What is wrong with the queue as it is now."""
@@ -199,8 +239,13 @@ class QueueReader(Role):
         return DataLoss(f"{text}; seek to go on", topic=self.topic, partition=0, position=self._next, diverges_at=at)
 
     def _still_there(self, deadline: float) -> Steps[None]:
-        """Raise DataLoss where the queue went, and not a message of it alone."""
-        stat = yield from steps(self._tree.exists)(self._entries, timeout=max(deadline - time.monotonic(), 0.0))
+        """Raise DataLoss where the queue went, and not a message of it alone; NotYet as `_list`."""
+        if self._checking is None:
+            look = yield from steps(self._tree.exists_async)(self._entries, timeout=max(deadline - time.monotonic(), 0.0))
+            self._checking = look.unordered()
+        yield from going_on(self._checking, 0.0, NEVER, deadline, "whether the queue is still there is not known")
+        checking, self._checking = self._checking, None
+        stat = yield from checking.getting(max(deadline, time.monotonic() + LEAST))
         if (why := self._lost(stat)) is not None:
             raise why
 
@@ -231,7 +276,8 @@ class QueueReader(Role):
                 read.append(entry)
                 self._asked.popleft()
         except BaseException as why:
-            self._ask_again()
+            if not isinstance(why, NotYet):
+                self._ask_again()
             if not isinstance(why, WireprotoError) or not read:
                 self._found.extendleft(reversed(read))
                 raise

@@ -13,11 +13,12 @@ the session in which the call was made ended before the call was done: nothing s
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, cast
 
 from ..due import due
-from ..errors import UsageError, ValueUnsupported
+from ..errors import Closed, TimedOut, UsageError, ValueUnsupported, WireprotoError
 from ..net.closing import Closing
 from ..net.task import Steps, operation
 from . import multi as multi_module
@@ -37,6 +38,8 @@ T = TypeVar("T")
 P = ParamSpec("P")
 REMEMBERED, REMEMBERED_LENGTH = 512, 200
 """Paths that a tree keeps something of, by kind, and characters of a path that it keeps one for."""
+LATE = 0.5
+"""Seconds beyond its own time after which a task is not waited for: the keeper is busy."""
 
 
 class Known(dict[str, T]):
@@ -305,29 +308,52 @@ class Tree(Closing):
 
     @operation
     def remove_watch(self, path: str, callback: Callback | None = None, *, timeout: float = 30.0) -> Steps[None]:
-        """Take back one callback of a path, or all. Raises NoWatcher when there is none."""
+        """Take back one callback of a path, or all. Raises NoWatcher when there is none.
+
+        It is given up with its caller, who may have been cancelled or broken into: it takes back nothing that he sets behind that.
+        """
         deadline = due(timeout)
         server_path = self._root.out(path)
-        events = self._link.events
         self._link.still()
-        known, vain = yield from events.take_back(server_path, callback, deadline)
+        removal = self._tasks.spawn(self._removing(path, server_path, callback, deadline), f"remove_watch {path}")
         try:
-            for kind in vain:
-                body = RemoveWatchesRequest(path=server_path, type=int(kind)).encode()
-                try:
-                    yield from self._link.calling(op.Request(18, body, op.nothing, path), deadline)
-                    known = True  # one that was set though nobody heard of it: its call had timed out
-                except NoWatcher:
-                    pass  # it has fired meanwhile, or the server knows it by another connection
-                except (BadArguments, MarshallingError):
-                    if kind is WatcherType.ANY:
-                        raise
-                    # a server before 3.9 tells none of a path from its others: it stays until the last of them goes
-        finally:
-            if vain:
-                events.taken_back(server_path)
-        if not known:
-            raise NoWatcher(path, node=path)
+            if not (yield removal, deadline + LATE):
+                raise TimedOut("what has arrived is not told in time")
+        except BaseException:
+            removal.cancel(Closed("nobody waits for it any more"))
+            raise
+        if (why := removal.result()) is not None:
+            raise why
+
+    def _removing(self, path: str, server_path: str, callback: Callback | None, deadline: float) -> Steps[WireprotoError | None]:
+        """A task; why it could not be done."""
+        events = self._link.events
+        try:
+            if time.monotonic() >= deadline:  # the keeper was busy: who called is told so, and it is not done behind his back
+                raise TimedOut("what has arrived is not told in time")
+            known, vain = yield from events.take_back(server_path, callback, deadline)
+            try:
+                for kind in vain:
+                    known |= yield from self._remove(path, server_path, kind, deadline)
+            finally:
+                if vain:
+                    events.taken_back(server_path)
+        except WireprotoError as why:
+            return why
+        return None if known else NoWatcher(path, node=path)
+
+    def _remove(self, path: str, server_path: str, kind: WatcherType, deadline: float) -> Steps[bool]:
+        """Whether the server had such a watch: it may be one that was set though nobody heard of it, since its call had timed out."""
+        body = RemoveWatchesRequest(path=server_path, type=int(kind)).encode()
+        try:
+            yield from self._link.calling(op.Request(18, body, op.nothing, path), deadline)
+        except NoWatcher:  # it has fired meanwhile, or the server knows it by another connection
+            return False
+        except (BadArguments, MarshallingError):
+            if kind is WatcherType.ANY:
+                raise
+            return False  # a server before 3.9 tells none of a path from its others: it stays until the last of them goes
+        return True
 
     @operation
     def has_watch(self, path: str, type: WatcherType = WatcherType.ANY, *, timeout: float = 30.0) -> Steps[bool]:  # noqa: A002
@@ -485,7 +511,7 @@ class Tree(Closing):
         watching: Watching | None = None,
     ) -> Steps[Call[T]]:
         """`get_async` and its like, as steps."""
-        sent = yield from self._link.submitting(request, deadline, watching)
+        sent = yield from self._link.submitting(request, deadline, watching, lasting=True)
         return Call(self._link, request, sent, finish, watching)
 
     def _watching(self, kind: str, path: str, callback: Callback | None, server_path: str | None = None) -> Watching | None:
@@ -494,7 +520,7 @@ class Tree(Closing):
         if type(callback) is not Watch:
             _check_callback(callback)
             self._link.events.dispatcher.prepare()
-        return kind, self._root.out(path) if server_path is None else server_path, callback
+        return Watching(kind, self._root.out(path) if server_path is None else server_path, callback)
 
     def _ensure(self, server_path: str, acl: Sequence[ACL] | None, deadline: float, doubt: Doubt) -> Steps[bool]:
         """Look upwards for what is there, then create downwards: nobody needs the right to create where nothing is missing. Again, while

@@ -40,8 +40,10 @@ class Within:
     def calling(self, request: Request[T], deadline: float, watching: Watching | None = None, within: int = NOW) -> Steps[T]:
         return self._link.calling(request, deadline, watching, self.era)
 
-    def submitting(self, request: Request[Any], deadline: float, watching: Watching | None = None, within: int = NOW) -> Steps[Call]:
-        return self._link.submitting(request, deadline, watching, self.era)
+    def submitting(
+        self, request: Request[Any], deadline: float, watching: Watching | None = None, within: int = NOW, *, lasting: bool = False
+    ) -> Steps[Call]:
+        return self._link.submitting(request, deadline, watching, self.era, lasting=lasting)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._link, name)

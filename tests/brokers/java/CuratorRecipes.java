@@ -55,6 +55,7 @@ import org.apache.curator.retry.RetryOneTime;
 import org.apache.zookeeper.CreateMode;
 import org.apache.zookeeper.Watcher;
 import org.apache.zookeeper.ZooKeeper;
+import org.apache.zookeeper.data.Stat;
 
 /**
  * Curator's recipes against any server: two clients beside each other, each recipe in a folder of its own.
@@ -147,6 +148,11 @@ public class CuratorRecipes {
             check(System.nanoTime() < end, "not so in time: " + what.get());
             Thread.sleep(10);
         }
+    }
+
+    /** The other client's server may be behind: what is not there yet is not there for whoever looks without waiting. */
+    static void heard(String path) throws Exception {
+        until(() -> two.checkExists().forPath(path) != null, "the other server has heard of " + path);
     }
 
     static byte[] bytes(String text) {
@@ -294,6 +300,7 @@ public class CuratorRecipes {
         DistributedBarrier mine = new DistributedBarrier(one, path);
         mine.setBarrier();
         DistributedBarrier theirs = new DistributedBarrier(two, path);
+        heard(path);
         check(!theirs.waitOnBarrier(200, TimeUnit.MILLISECONDS), "not held up");
         Future<Boolean> waits = threads.submit(() -> theirs.waitOnBarrier(SECONDS, TimeUnit.SECONDS));
         mine.removeBarrier();
@@ -301,6 +308,8 @@ public class CuratorRecipes {
     }
 
     static void doubleBarrier(String path) throws Exception {
+        // of its own accord it makes a container, which a server removes as the last of them leaves: whoever looks then is told NoNode
+        one.create().creatingParentsIfNeeded().forPath(path);
         AtomicInteger inside = new AtomicInteger();
         List<Future<Void>> works = new ArrayList<>();
         for (int number = 0; number < 5; number++) {
@@ -344,7 +353,7 @@ public class CuratorRecipes {
         for (Future<Void> work : works) {
             work.get(SECONDS, TimeUnit.SECONDS);
         }
-        check(new DistributedAtomicLong(one, path, new RetryOneTime(1)).get().postValue() == 100, "lost an increment");
+        until(() -> new DistributedAtomicLong(one, path, new RetryOneTime(1)).get().postValue() == 100, "lost an increment");
     }
 
     static void persistentNode(String path) throws Exception {
@@ -511,6 +520,7 @@ public class CuratorRecipes {
                 in.put("" + number, number);
             }
             check(in.flushPuts(SECONDS, TimeUnit.SECONDS), "not written");
+            until(() -> two.checkExists().forPath(path) != null && two.getChildren().forPath(path).size() == 5, "the other server has all of them");
             QueueBuilder<String> builder = QueueBuilder.builder(two, into(arrived), TEXT, path).executor(Runnable::run);
             try (DistributedPriorityQueue<String> out = builder.buildPriorityQueue(1)) {
                 out.start();
@@ -552,6 +562,7 @@ public class CuratorRecipes {
         } catch (org.apache.zookeeper.KeeperException.BadVersionException why) {
             check(why.getResults().size() == 2, "results of a failure");
         }
+        heard(path + "/n-0000000000");
         check(two.getChildren().forPath(path).size() == 1, "half of a transaction");
     }
 
@@ -559,6 +570,7 @@ public class CuratorRecipes {
         String made = one.create().creatingParentContainersIfNeeded().withProtection()
             .withMode(CreateMode.EPHEMERAL_SEQUENTIAL).forPath(path + "/lock-", bytes("x"));
         check(made.startsWith(path + "/_c_") && made.endsWith("lock-0000000000"), made);
+        heard(made);
         check(two.checkExists().forPath(made).getEphemeralOwner() == one.getZookeeperClient().getZooKeeper().getSessionId(), "its owner");
         one.delete().guaranteed().forPath(made);
     }
@@ -585,7 +597,10 @@ public class CuratorRecipes {
         same.close();
         check(second.await(SECONDS, TimeUnit.SECONDS), "nobody follows");
         until(() -> states.contains("LOST") && states.contains("RECONNECTED"), "states: " + states);
-        until(() -> two.checkExists().forPath(path + "/node") != null && two.checkExists().forPath(path + "/node").getEphemeralOwner() != old, "again");
+        until(() -> {
+            Stat again = two.checkExists().forPath(path + "/node");
+            return again != null && again.getEphemeralOwner() != old;
+        }, "made again");
         check(!first.hasLeadership(), "two lead");
         second.close();
         check(first.await(SECONDS, TimeUnit.SECONDS), "nobody follows again");

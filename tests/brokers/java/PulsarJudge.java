@@ -4,10 +4,17 @@ import java.io.InputStreamReader;
 import java.util.Base64;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.HashingScheme;
+import org.apache.pulsar.client.api.Message;
 import org.apache.pulsar.client.api.MessageId;
 import org.apache.pulsar.client.api.Producer;
 import org.apache.pulsar.client.api.PulsarClient;
+import org.apache.pulsar.client.api.Reader;
+import org.apache.pulsar.client.api.SubscriptionInitialPosition;
+import org.apache.pulsar.client.api.SubscriptionType;
+import org.apache.pulsar.client.api.transaction.Transaction;
 import org.apache.pulsar.client.impl.JavaStringHash;
 import org.apache.pulsar.client.impl.MessageIdImpl;
 import org.apache.pulsar.client.impl.Murmur3Hash32;
@@ -16,7 +23,9 @@ import org.apache.pulsar.client.impl.Murmur3Hash32;
  * Pulsar's Java client as a judge.
  *   hash                       a key a line in, both hashes out
  *   produce URL TOPIC SCHEME   a key a line in, sent to a partitioned topic; out: where each went
- * Lines in: {"key": base64 of UTF-8 text}.
+ *   work URL IN GROUP OUT COUNT END   takes COUNT messages, sends "java of " each, all in one transaction; END: commit or abort; out: the values
+ *   read URL TOPIC LAST        values from the beginning up to LAST
+ * Lines in: {"key": base64 of UTF-8 text}. Values are text.
  */
 public class PulsarJudge {
     static final ObjectMapper JSON = new ObjectMapper();
@@ -25,6 +34,8 @@ public class PulsarJudge {
         switch (args[0]) {
             case "hash" -> hash();
             case "produce" -> produce(args[1], args[2], args[3]);
+            case "work" -> work(args[1], args[2], args[3], args[4], Integer.parseInt(args[5]), args[6].equals("commit"));
+            case "read" -> read(args[1], args[2], args[3]);
             default -> throw new IllegalArgumentException(args[0]);
         }
         System.exit(0);
@@ -46,6 +57,41 @@ public class PulsarJudge {
             out.put("java", JavaStringHash.getInstance().makeHash(key(line)));
             out.put("murmur3", Murmur3Hash32.getInstance().makeHash(key(line)));
             print(out);
+        }
+    }
+
+    static void value(byte[] value) throws Exception {
+        Map<String, Object> out = new LinkedHashMap<>();
+        out.put("value", new String(value, "UTF-8"));
+        print(out);
+    }
+
+    static void work(String url, String in, String group, String out, int count, boolean commit) throws Exception {
+        try (PulsarClient client = PulsarClient.builder().serviceUrl(url).enableTransaction(true).build();
+                Consumer<byte[]> consumer = client.newConsumer().topic(in).subscriptionName(group).subscriptionType(SubscriptionType.Shared)
+                    .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest).enableBatchIndexAcknowledgment(true).subscribe();
+                Producer<byte[]> producer = client.newProducer().topic(out).sendTimeout(0, TimeUnit.SECONDS).create()) {
+            Transaction turn = client.newTransaction().withTransactionTimeout(1, TimeUnit.MINUTES).build().get();
+            for (int done = 0; done < count; done++) {
+                Message<byte[]> message = consumer.receive(30, TimeUnit.SECONDS);
+                producer.newMessage(turn).value(("java of " + new String(message.getValue(), "UTF-8")).getBytes("UTF-8")).sendAsync();
+                consumer.acknowledgeAsync(message.getMessageId(), turn).get();
+                value(message.getValue());
+            }
+            (commit ? turn.commit() : turn.abort()).get();
+        }
+    }
+
+    static void read(String url, String topic, String last) throws Exception {
+        try (PulsarClient client = PulsarClient.builder().serviceUrl(url).build();
+                Reader<byte[]> reader = client.newReader().topic(topic).startMessageId(MessageId.earliest).create()) {
+            while (true) {
+                byte[] value = reader.readNext(60, TimeUnit.SECONDS).getValue();
+                if (new String(value, "UTF-8").equals(last)) {
+                    return;
+                }
+                value(value);
+            }
         }
     }
 

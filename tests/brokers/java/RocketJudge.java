@@ -4,6 +4,9 @@
 //   pull    NAMESRV TOPIC [ACCESS SECRET]                 every message of every queue, from the first to the last there is
 //   create  NAMESRV TOPIC QUEUES BROKER-ADDRESS [ACCESS SECRET]
 //   push    NAMESRV TOPIC GROUP COUNT [ACCESS SECRET]     a push consumer; ends after COUNT messages. -Djudge.route=MS: between two looks at the route
+//   transact NAMESRV TOPIC GROUP LOCAL CHECK [ACCESS SECRET]   a transactional producer that stays, also when its input has ended, and
+//           answers check-backs with CHECK; LOCAL is the word for each half that it sends. Both: commit, rollback or unknow. stdin: as for send.
+//           Prints {"ready": true}, what it has sent, and {"checked": message} for each question
 // Every message printed: {"queue", "offset", "keys", "tag", "body", "born", "properties", "msgId", "reconsume", "store": its broker's port}
 import java.nio.charset.StandardCharsets;
 import java.util.*;
@@ -36,7 +39,7 @@ public class RocketJudge {
     }
 
     static void run(String[] a) throws Exception {
-        int rest = a[0].equals("push") || a[0].equals("create") ? 5 : 3;
+        int rest = a[0].equals("push") || a[0].equals("create") ? 5 : a[0].equals("transact") ? 6 : 3;
         RPCHook hook = a.length > rest ? new AclClientRPCHook(new SessionCredentials(a[rest], a[rest + 1])) : null;
         switch (a[0]) {
             case "send": send(a[1], a[2], hook, false); break;
@@ -44,6 +47,7 @@ public class RocketJudge {
             case "pull": pull(a[1], a[2], hook); break;
             case "push": push(a[1], a[2], a[3], Integer.parseInt(a[4]), hook); break;
             case "create": create(a[1], a[2], Integer.parseInt(a[3]), a[4], hook); break;
+            case "transact": transact(a[1], a[2], a[3], state(a[4]), state(a[5]), hook); break;
             default: System.exit(2);
         }
     }
@@ -100,7 +104,44 @@ public class RocketJudge {
         producer.shutdown();
     }
 
-    static void sent(SendResult r) {
+    static LocalTransactionState state(String word) {
+        switch (word) {
+            case "commit": return LocalTransactionState.COMMIT_MESSAGE;
+            case "rollback": return LocalTransactionState.ROLLBACK_MESSAGE;
+            case "unknow": return LocalTransactionState.UNKNOW;
+            default: throw new IllegalArgumentException(word);
+        }
+    }
+
+    static void transact(String namesrv, String topic, String group, LocalTransactionState local, LocalTransactionState check, RPCHook hook)
+            throws Exception {
+        TransactionMQProducer producer = new TransactionMQProducer(group, hook);
+        producer.setNamesrvAddr(namesrv);
+        producer.setInstanceName(INSTANCE);
+        producer.setVipChannelEnabled(false);
+        producer.setHeartbeatBrokerInterval(1000);  // brokers can ask it from the first one on that follows a send
+        producer.setTransactionListener(new TransactionListener() {
+            public LocalTransactionState executeLocalTransaction(Message m, Object word) { return (LocalTransactionState) word; }
+
+            public LocalTransactionState checkLocalTransaction(MessageExt m) {
+                checked(m);
+                return check;
+            }
+        });
+        producer.start();
+        patiently(() -> producer.fetchPublishMessageQueues(topic));
+        producer.sendMessageInTransaction(new Message(topic, new byte[] {0}), LocalTransactionState.ROLLBACK_MESSAGE);
+        System.out.println("{\"ready\": true}");
+        Scanner in = new Scanner(System.in, StandardCharsets.UTF_8);
+        while (in.hasNextLine()) sent(producer.sendMessageInTransaction(message(topic, JSON.parseObject(in.nextLine())), local));
+        Thread.sleep(Long.MAX_VALUE);
+    }
+
+    static synchronized void checked(MessageExt m) {
+        System.out.println("{\"checked\": " + shown(m).toJSONString() + "}");
+    }
+
+    static synchronized void sent(SendResult r) {
         JSONObject o = new JSONObject();
         o.put("status", r.getSendStatus().name());
         o.put("msgId", r.getMsgId());
@@ -148,6 +189,10 @@ public class RocketJudge {
     }
 
     static synchronized void print(MessageExt m) {
+        System.out.println(shown(m).toJSONString());
+    }
+
+    static JSONObject shown(MessageExt m) {
         JSONObject o = new JSONObject();
         o.put("queue", m.getQueueId());
         o.put("offset", m.getQueueOffset());
@@ -159,6 +204,6 @@ public class RocketJudge {
         o.put("msgId", m.getMsgId());
         o.put("reconsume", m.getReconsumeTimes());
         o.put("store", ((java.net.InetSocketAddress) m.getStoreHost()).getPort());
-        System.out.println(o.toJSONString());
+        return o;
     }
 }

@@ -1,6 +1,6 @@
 """`make soak`: kills by the dozen over a million records; progress goes to standard output and to a file.
 
-    python -m spark.kills [--job kafka] [--records 1000000] [--kills 20] [--batch 10000] [--seed N] [--out soak-out.txt]
+    python -m spark.kills [--job kafka] [--records 1000000] [--kills 20] [--batch 10000] [--seed N] [--out soak-out.txt] [--exactly-once]
 
 Exit code 0: nothing was lost, repeated where it must not be, or out of its key's order.
 """
@@ -15,6 +15,8 @@ from pathlib import Path
 
 from . import jobs
 
+ONCE = ("once", "pulsar-once")
+
 
 def main() -> int:
     """All jobs, or those asked for."""
@@ -25,7 +27,9 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=10_000, help="records to a micro-batch")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--out", type=Path, default=Path("soak-out.txt"))
+    parser.add_argument("--exactly-once", action="store_true", help="the jobs that write once alone, with --kills in all, not of each kind")
     given = parser.parse_args()
+    each = -(-given.kills // jobs.ONCE_KINDS) if given.exactly_once else given.kills
     failed = False
     with given.out.open("w") as out:
 
@@ -33,9 +37,9 @@ def main() -> int:
             print(text, flush=True)
             print(text, file=out, flush=True)
 
-        for name in given.job or sorted(jobs.JOBS):
+        for name in given.job or (ONCE if given.exactly_once else sorted(jobs.JOBS)):
             with tempfile.TemporaryDirectory(prefix="wireproto-soak-") as folder:
-                size = jobs.Size(total=given.records, each=given.kills, batch=given.batch, seed=given.seed)
+                size = jobs.Size(total=given.records, each=each, batch=given.batch, seed=given.seed)
                 wrong = jobs.JOBS[name](size, Path(folder), say)
             for line in wrong:
                 say(f"{name}: {line}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -39,7 +40,15 @@ class Sight(Protocol):
     def look(self, judge: Judge, timeout: float) -> bool:
         """Give the judge what has come, waiting at most `timeout` seconds for a first record; whether any came."""
 
+    def end(self, topic: str, partition: int) -> int:
+        """Where another log of that broker ends, what is not committed included."""
+
     def close(self) -> None: ...
+
+    @property
+    def open_ones(self) -> bool:
+        """Whether it sees records whose transactions are open."""
+        ...
 
 
 def fill(kafka: Kafka, topic: str, total: int) -> None:
@@ -58,10 +67,12 @@ def fill(kafka: Kafka, topic: str, total: int) -> None:
     assert producer.flush(SECONDS) == 0
 
 
-def make(kafka: Kafka, topic: str) -> None:
-    """A topic of PARTITIONS partitions."""
+def make(kafka: Kafka, topic: str, partitions: int = PARTITIONS, **config: str) -> None:
+    """A topic, unless it is there."""
     client = confluent_kafka.admin.AdminClient({"bootstrap.servers": kafka.bootstrap})
-    for outcome in client.create_topics([confluent_kafka.admin.NewTopic(topic, PARTITIONS, 1)]).values():
+    if topic in client.list_topics(timeout=SECONDS).topics:
+        return
+    for outcome in client.create_topics([confluent_kafka.admin.NewTopic(topic, partitions, 1, config=config)]).values():
         outcome.result(SECONDS)
 
 
@@ -73,12 +84,14 @@ def make_pulsar(broker: Pulsar, topic: str) -> None:
 class KafkaSight:
     """A Kafka topic, all partitions from their beginning."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, *, committed: bool) -> None:
         settings = {"bootstrap.servers": bootstrap, "group.id": "sight", "enable.auto.commit": False, "enable.partition.eof": True}
+        settings["isolation.level"] = "read_committed" if committed else "read_uncommitted"
         quiet = {"reconnect.backoff.max.ms": 200, "log_level": 0, "fetch.wait.max.ms": 50, "check.crcs": True}
         self._consumer = confluent_kafka.Consumer(settings | quiet)
         self._consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
         self._at_end: set[int] = set()
+        self.open_ones = not committed
 
     def look(self, judge: Judge, timeout: float) -> bool:
         found = self._consumer.consume(1000, timeout)
@@ -91,6 +104,14 @@ class KafkaSight:
                 self._at_end.add(message.partition())
         return any(message.error() is None for message in found)
 
+    def end(self, topic: str, partition: int) -> int:
+        try:
+            return int(self._consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, partition), SECONDS)[1])
+        except confluent_kafka.KafkaException as why:
+            if why.args[0].code() == confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return 0
+            raise
+
     def read_all(self, judge: Judge) -> None:
         """Until the end of every partition."""
         while len(self._at_end) < PARTITIONS:
@@ -100,11 +121,39 @@ class KafkaSight:
         self._consumer.close()
 
 
+def hanging(broker: Kafka | Pulsar, topic: str, patience: float) -> int:
+    """Offsets of a topic of Kafka that readers of committed records cannot reach behind so many seconds: transactions are open. Of one of
+    Pulsar, the open transactions."""
+    deadline = time.monotonic() + patience
+    if not isinstance(broker, Kafka):
+        while (left := ongoing(broker, topic)) and time.monotonic() < deadline:
+            pass
+        return left
+    with sight(broker, topic, committed=False) as whole, sight(broker, topic) as committed:
+        while True:
+            last, stable = (sum(one.end(topic, number) for number in range(PARTITIONS)) for one in (whole, committed))
+            if last == stable or time.monotonic() > deadline:
+                return last - stable
+
+
+def ongoing(broker: Pulsar, topic: str) -> int:
+    """Transactions that the partitions of a topic of Pulsar have open; none where there are no coordinators."""
+    if not broker.transactions:
+        return 0
+    path = f"/admin/v3/transactions/transactionBufferStats/public/default/{topic}-partition-"
+    return sum(json.loads(broker.call("GET", f"{path}{number}"))["ongoingTxnSize"] for number in range(PARTITIONS))
+
+
 class PulsarSight:
     """A partitioned Pulsar topic, all partitions from their beginning."""
 
-    def __init__(self, service: str, topic: str) -> None:
-        self._client = pulsar.Client(service, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull), operation_timeout_seconds=60)
+    open_ones = False
+
+    def __init__(self, broker: Pulsar, topic: str) -> None:
+        self._broker = broker
+        self._client = pulsar.Client(
+            broker.service, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull), operation_timeout_seconds=60
+        )
         first = pulsar.MessageId.earliest
         self._readers = [self._client.create_reader(f"{topic}-partition-{number}", first) for number in range(PARTITIONS)]
 
@@ -120,6 +169,16 @@ class PulsarSight:
                 judge.take(number, f"{number}@{message.message_id()}", message.partition_key().encode(), message.data())
         return came
 
+    def end(self, topic: str, partition: int) -> int:
+        """Entries since the broker has had it, which is enough to see it grow."""
+        assert partition < 0
+        try:
+            return int(
+                json.loads(self._broker.call("GET", f"/admin/v2/persistent/public/default/{topic}/internalStats"))["entriesAddedCounter"]
+            )
+        except OSError:  # not there yet, or just being had again
+            return 0
+
     def read_all(self, judge: Judge) -> None:
         """Until the end of every partition."""
         while any(reader.has_message_available() for reader in self._readers):
@@ -130,9 +189,9 @@ class PulsarSight:
 
 
 @contextmanager
-def sight(broker: Kafka | Pulsar, topic: str) -> Iterator[KafkaSight | PulsarSight]:
-    """A target of a broker."""
-    found = KafkaSight(broker.bootstrap, topic) if isinstance(broker, Kafka) else PulsarSight(broker.service, topic)
+def sight(broker: Kafka | Pulsar, topic: str, *, committed: bool = True) -> Iterator[KafkaSight | PulsarSight]:
+    """A target of a broker; of Kafka its committed records, or all."""
+    found = KafkaSight(broker.bootstrap, topic, committed=committed) if isinstance(broker, Kafka) else PulsarSight(broker, topic)
     try:
         yield found
     finally:

@@ -6,11 +6,14 @@ the steps of a micro-batch which write little are hit too:
     writing      at once: records of a micro-batch are on their way
     planned      the checkpoint has a new micro-batch's end (its tasks are about to start)
     committed    the checkpoint has a micro-batch's commit (the next one is about to be planned)
+    fence … note the log of an exactly-once sink's decisions has grown by so many offsets: of a micro-batch it has six, a fence, the
+                 decision and a note that it is carried out, and the end of each one's transaction
+    taken … ended  the same of one to Pulsar: three entries, that the driver has it, the decision, and that it is carried out
 
-A worker is killed while it works, and that counts when a task was lost by it; until then another one is killed. A driver's death and a
-query's own failure, as when a broker was away for long, are followed by a new start from the checkpoint at once, while what the old
-driver left behind may still live: for LEFT seconds, after which a process of an earlier driver is a fault, as is any process of the job
-once all is through.
+A worker is killed while it works, and that counts when a task was lost by it; until then another one is killed. `all` is the driver with
+all that belongs to it: where the driver alone is killed, its Python processes go on until they find out. A driver's death and a query's own
+failure, as when a broker was away for long, are followed by a new start from the checkpoint at once, while what the old driver left behind
+may still live: for LEFT seconds, after which a process of an earlier driver is a fault, as is any process of the job once all is through.
 """
 
 from __future__ import annotations
@@ -37,10 +40,13 @@ from .records import Judge
 
 ROOT = Path(__file__).parents[3]
 MOMENTS = ("writing", "writing", "planned", "committed")
+DECISIONS = {"fence": 1, "fenced": 2, "decision": 3, "decided": 4, "note": 5, "noted": 6}
+TAKEN = {"taken": 1, "judged": 2, "ended": 3}
+"""By moment: offsets that the partition of the sink's decisions has grown by; of Pulsar entries."""
 LOST_TASK = re.compile(r"Lost task .*Python worker exited unexpectedly")
-PATIENCE = 240.0
+PATIENCE = 480.0
 LEFT = 60.0
-PACE = 0.01
+PACE, QUICK = 0.01, 0.002
 TOO_LARGE = "all was through before the last kill; the micro-batches are too large for so many"
 
 
@@ -53,14 +59,15 @@ class Kill:
     moment: str
 
 
-def plan(seed: int, kinds: Sequence[str], each: int, total: int, batch: int) -> list[Kill]:
-    """`each` kills of every kind in random order, one in each of as many equal parts of the input but its last two micro-batches."""
+def plan(seed: int, kinds: Sequence[str], each: int, total: int, batch: int, moments: Sequence[str] = MOMENTS) -> list[Kill]:
+    """`each` kills of every kind in random order, one in each of as many equal parts of the input but its last four micro-batches,
+    which leave a late machine some to see the moment of the last kill in."""
     chance = random.Random(seed)
     whom = [kind for kind in kinds for _ in range(each)]
     chance.shuffle(whom)
-    room = (total - 2 * batch) / len(whom)
+    room = (total - 4 * batch) / len(whom)
     return [
-        Kill(kind, int(room * (number + chance.random() * 0.9)), "writing" if kind == "worker" else chance.choice(MOMENTS))
+        Kill(kind, int(room * (number + chance.random() * 0.9)), "writing" if kind == "worker" else chance.choice(moments))
         for number, kind in enumerate(whom)
     ]
 
@@ -87,6 +94,7 @@ class Job:
 
     Attributes:
         cuts: further options of the source, by the driver's starts.
+        decisions: topic and partition of an exactly-once sink's decisions, -1: of one to Pulsar.
     """
 
     source: Mapping[str, str]
@@ -94,6 +102,13 @@ class Job:
     sink: Mapping[str, str]
     batch: int
     cuts: Iterable[Mapping[str, str]] = field(default_factory=lambda: itertools.repeat({}))
+    decisions: tuple[str, int] | None = None
+
+    @property
+    def moments(self) -> tuple[str, ...]:
+        if self.decisions is None:
+            return MOMENTS
+        return (*MOMENTS, *(DECISIONS if self.decisions[1] >= 0 else TAKEN))
 
 
 @dataclass
@@ -138,7 +153,7 @@ class Run:
         self._began = self._moved = time.monotonic()
         self.start()
         try:
-            with sight(broker, topic) as target:
+            with sight(broker, topic, committed=False) as target:
                 for kill in kills:
                     self.reach(target, max(kill.point, self.judge.distinct + 1))
                     self.wait_for(target, kill.moment)
@@ -217,10 +232,10 @@ class Run:
             self.look(target)
             assert not self._through or condition(), TOO_LARGE
 
-    def look(self, target: Sight) -> None:
+    def look(self, target: Sight, pace: float = PACE) -> None:
         """Look at the target and the driver once."""
         before = self.judge.distinct
-        target.look(self.judge, PACE)
+        target.look(self.judge, pace)
         self.check()
         if self.judge.distinct != before:
             self._moved = time.monotonic()
@@ -234,9 +249,21 @@ class Run:
         """The moment after a point."""
         if moment == "writing":
             return
+        grown = DECISIONS.get(moment) or TAKEN.get(moment)
+        if grown is not None:
+            self.wait_for_a_decision(target, grown)
+            return
         folder = self._checkpoint / ("offsets" if moment == "planned" else "commits")
         before = latest(folder)
         self.until(target, lambda: latest(folder) > before)
+
+    def wait_for_a_decision(self, target: Sight, grown: int) -> None:
+        """The partition of the decisions has grown by so much. What follows takes milliseconds."""
+        assert self.job.decisions is not None
+        before = target.end(*self.job.decisions)
+        while target.end(*self.job.decisions) < before + grown:
+            self.look(target, QUICK)
+            assert not self._through, TOO_LARGE
 
     def tail(self) -> str:
         return self._log.read_text(errors="replace")[-4000:]
@@ -251,12 +278,12 @@ class Run:
         self.kills.append(kill)
         batch = latest(self._checkpoint / "offsets")
         what = f"kill {len(self.kills)}: {kill.whom} at {kill.point:,} ({kill.moment}, micro-batch {batch})"
-        if kill.whom == "driver":
-            self.note(what)
+        if kill.whom in ("driver", "all"):
             family = processes.marked(self._mark)
-            killed = processes.driver(family)
+            killed = processes.driver(family) if kill.whom == "driver" else family
             for process in killed:
                 process.kill()
+            self.note(what)
             self._orphans += [(time.monotonic() + LEFT, processes.Watch(process)) for process in family if process not in killed]
             if self._child is not None:
                 self._child.wait()
@@ -278,6 +305,7 @@ class Run:
         """Kill workers, one for each micro-batch, until a task is lost; how many it took.
 
         Records of a micro-batch are just coming, so whoever uses the processor is at a task; before and after, it may be Spark's planner.
+        Where they are seen when they are committed alone, Spark's own names tell.
         """
         chance = random.Random(seed)
         self.logged()
@@ -291,7 +319,11 @@ class Run:
             self.look(target)
             busy = [process for process in found if process.ran() > ran[process.pid]]
             committed = latest(self._checkpoint / "commits")
-            if busy and self.judge.distinct > seen and committed > before and chance.random() < 0.5:
+            if not target.open_ones:
+                busy = processes.at_tasks(busy)
+            elif self.judge.distinct == seen:
+                busy = []
+            if busy and committed > before and chance.random() < 0.5:
                 chance.choice(busy).kill()
                 tries, before = tries + 1, committed
             said += self.logged()

@@ -29,6 +29,10 @@ CONF = {
 }
 
 
+MARKERS = "markers"
+"""The format of a sink that is wrong, for the judge."""
+
+
 def main(task: dict[str, Any]) -> int:
     """Run the query to its end."""
     warnings.simplefilter("ignore")  # PySpark's own imports warn on new library versions
@@ -39,6 +43,10 @@ def main(task: dict[str, Any]) -> int:
     for name, value in CONF.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
+    if task["format"] == MARKERS:
+        from .markers import MarkersSource
+
+        spark.dataSource.register(MarkersSource)
     rows = spark.readStream.format("kafka-wire").options(**task["source"]).load()
     query = (
         rows.selectExpr("key", f"{TRANSFORM} AS value")

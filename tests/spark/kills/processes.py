@@ -82,3 +82,8 @@ def workers(all_of_it: list[Process]) -> list[Process]:
     """Python workers, busy and idle: children of Spark's daemon."""
     daemons = {process.pid for process in all_of_it if "pyspark.daemon" in process.command}
     return [process for process in all_of_it if process.pid in daemons and process.parent in daemons]
+
+
+def at_tasks(found: list[Process]) -> list[Process]:
+    """Those of these workers that run tasks: Spark's other ones plan, begin and end a read or a write, in modules of their own."""
+    return [process for process in found if process.command.split()[-1:] == ["pyspark.worker"]]

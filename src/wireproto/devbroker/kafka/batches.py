@@ -16,6 +16,7 @@ record batch (magic 2), the part of its head that a broker reads or patches
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,16 +28,25 @@ if TYPE_CHECKING:
 
 HEAD = 61
 KEPT = 5  # batches of a producer whose repetition is recognised, as Kafka keeps them
+TRANSACTIONAL = 0x10
 NONE, CORRUPT_MESSAGE, OUT_OF_ORDER_SEQUENCE, INVALID_PRODUCER_EPOCH, INVALID_RECORD = 0, 2, 45, 47, 87
 
 
 @dataclass(slots=True)
 class Written:
-    """What a partition knows of one producer id: its epoch, the sequence that must come next, its last batches by (sequence, base)."""
+    """What a partition knows of one producer id: its epoch, the sequence that must come next, its last batches by (sequence, base), and
+    the timestamp of what it wrote last, milliseconds; and the epoch of the coordinator that ended a transaction of it, or -1."""
 
     epoch: int
     expected: int
     recent: list[tuple[int, int]] = field(default_factory=list)
+    at: int = -1
+    coordinator: int = -1
+
+    @property
+    def last(self) -> int:
+        """The last sequence, under this epoch; -1."""
+        return (self.expected - 1) & 0x7FFFFFFF if self.recent else -1
 
     def refuse(self, epoch: int, sequence: int) -> int:
         """The error for a batch that is no repetition, or 0. A new epoch begins at 0, and an older one is over."""
@@ -45,15 +55,29 @@ class Written:
         return NONE if sequence == (self.expected if epoch == self.epoch else 0) else OUT_OF_ORDER_SEQUENCE
 
 
-def append(log: PartitionLog, records: memoryview) -> tuple[int, int]:
-    """Store the batches of a produce request; returns (error code, base offset). One sent again gets the offset that it has."""
+Admit = Callable[[int, int, int | None], int]
+"""Whether a transaction takes a batch: the error, or 0, for (producer id, epoch, the sequence that a producer unknown here begins at)."""
+
+
+def producers_of(log: PartitionLog) -> dict[int, Written]:
+    """What a partition knows, by producer id."""
+    found: dict[int, Written] = log.facts.setdefault("producers", {})
+    return found
+
+
+def append(log: PartitionLog, records: memoryview, admit: Admit) -> tuple[int, int]:
+    """Store the batches of a produce request; returns (error code, base offset). One sent again gets the offset that it has.
+
+    Args:
+        admit: asked about each batch of a transaction.
+    """
     at = 0
     first = -1
     while at < len(records):
         stop = _end(records, at)
         if stop < 0:
             return CORRUPT_MESSAGE, -1
-        error, base = _append_batch(log, bytearray(records[at:stop]))
+        error, base = _append_batch(log, bytearray(records[at:stop]), admit)
         if error:
             return error, -1
         first = base if first < 0 else first
@@ -73,15 +97,20 @@ def _end(records: memoryview, at: int) -> int:
     return stop if crc32c(records[at + 21 : stop]) == crc else -1
 
 
-def _append_batch(log: PartitionLog, batch: bytearray) -> tuple[int, int]:
+def _append_batch(log: PartitionLog, batch: bytearray, admit: Admit) -> tuple[int, int]:
+    (attributes,) = struct.unpack_from(">h", batch, 21)
     (delta,) = struct.unpack_from(">i", batch, 23)
     (timestamp,) = struct.unpack_from(">q", batch, 35)
     producer, epoch, sequence = struct.unpack_from(">qhi", batch, 43)
     if delta < 0:
         return INVALID_RECORD, -1
     if producer >= 0:
-        producers: dict[int, Written] = log.facts.setdefault("producers", {})
+        producers = producers_of(log)
         known = producers.get(producer)
+        if attributes & TRANSACTIONAL:
+            error = admit(producer, epoch, sequence if known is None else None)
+            if error:
+                return error, -1
         if known is not None:
             again = next((base for first, base in known.recent if (epoch, first) == (known.epoch, sequence)), None)
             if again is not None:
@@ -90,10 +119,11 @@ def _append_batch(log: PartitionLog, batch: bytearray) -> tuple[int, int]:
             if error:
                 return error, -1
         if known is None or known.epoch != epoch:  # of a producer that it does not know Kafka takes any number
-            known = producers[producer] = Written(epoch, sequence)
+            known = producers[producer] = Written(epoch, sequence, coordinator=-1 if known is None else known.coordinator)
         known.expected = (sequence + delta + 1) & 0x7FFFFFFF
         known.recent.append((sequence, log.end))
         del known.recent[:-KEPT]
+        known.at = timestamp
     struct.pack_into(">q", batch, 0, log.end)
     struct.pack_into(">i", batch, 12, current(log))
     return NONE, log.append(bytes(batch), count=delta + 1, timestamp=timestamp).base

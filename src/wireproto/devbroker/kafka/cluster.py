@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 
 SLOTS = 50  # offsets.topic.num.partitions, transaction.state.log.num.partitions
 COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR = 15, 16
-COORDINATED = frozenset(("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch"))
+COORDINATED = frozenset(("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch", "TxnOffsetCommit"))
+TRANSACTIONAL = {
+    "InitProducerId": "transactional_id",
+    "AddPartitionsToTxn": "v3_and_below_transactional_id",
+    "AddOffsetsToTxn": "transactional_id",
+    "EndTxn": "transactional_id",
+}
+"""Requests about a transactional id, and where it stands."""
 
 
 class Owner(Protocol):
@@ -93,7 +100,10 @@ class Cluster:
         return self.numbered(self.slots[slot_of(name)].leader)
 
     def refuses(self, name: str, request: Any, node: Node) -> int:
-        """NOT_COORDINATOR for a request about a group that is another node's; 0."""
+        """NOT_COORDINATOR for a request about a group or transactional id that is another node's; 0."""
+        if name in TRANSACTIONAL:
+            named = getattr(request, TRANSACTIONAL[name])
+            return NOT_COORDINATOR if named and self.coordinator(named) is not node else 0
         if name not in COORDINATED or (name == "JoinGroup" and not request.group_id):  # without a name it is refused anywhere
             return 0
         return 0 if self.coordinator(request.group_id) is node else NOT_COORDINATOR

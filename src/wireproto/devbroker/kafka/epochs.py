@@ -34,6 +34,7 @@ def begin(log: PartitionLog) -> None:
 def elect(log: PartitionLog, end: int) -> None:
     """Another leader takes over, whose log ends at `end`: what we have beyond it is gone."""
     log.delete_from(end)
+    log.facts.pop("ends", None)  # of transactions: read from the log again
     begin(log)
 
 

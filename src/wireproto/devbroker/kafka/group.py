@@ -13,6 +13,7 @@ at a time: who joins by it without an id takes the place over, share and all, an
 from __future__ import annotations
 
 import asyncio
+import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +39,13 @@ class Member:
 
 @dataclass(slots=True)
 class Group:
-    """One group; committed offsets outlive its members. `unstable`: a transaction that commits some is open."""
+    """One group; committed offsets outlive its members.
+
+    Attributes:
+        pending_offsets: of open transactions, by producer id; each with its number. told: the number that each offset had which counts: as
+            in Kafka's log the one told last does, not the one whose transaction is committed last.
+        unstable: as if a transaction were open that commits some.
+    """
 
     name: str
     state: str = "Empty"
@@ -49,6 +56,9 @@ class Group:
     members: dict[str, Member] = field(default_factory=dict)
     pending: set[str] = field(default_factory=set)
     offsets: dict[tuple[str, int], tuple[int, int, str]] = field(default_factory=dict)
+    pending_offsets: dict[int, dict[tuple[str, int], tuple[int, tuple[int, int, str]]]] = field(default_factory=dict)
+    told: dict[tuple[str, int], int] = field(default_factory=dict)
+    numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     timer: asyncio.TimerHandle | None = None
     unstable: bool = False
 
@@ -57,12 +67,33 @@ class Group:
         """A group as `kept` described it: its offsets, no members."""
         group = cls(name, kind=kept["kind"], generation=kept["generation"])
         group.offsets = {(topic, partition): (offset, epoch, note) for topic, partition, offset, epoch, note in kept["offsets"]}
+        for producer, topic, partition, offset, epoch, note in kept.get("pending", ()):
+            group.pending_offsets.setdefault(producer, {})[topic, partition] = next(group.numbers), (offset, epoch, note)
         return group
 
     def kept(self) -> dict[str, Any]:
         """What outlives the broker, as JSON values."""
         offsets = [[*key, *value] for key, value in self.offsets.items()]
-        return {"kind": self.kind, "generation": self.generation, "offsets": offsets}
+        pending = [[producer, *key, *value] for producer, some in self.pending_offsets.items() for key, (_, value) in some.items()]
+        return {"kind": self.kind, "generation": self.generation, "offsets": offsets, "pending": pending}
+
+    def settle(self, producer: int, *, committed: bool) -> None:
+        """This producer's transaction is over."""
+        for key, (number, value) in self.pending_offsets.pop(producer, {}).items():
+            if committed and number > self.told.get(key, 0):
+                self.offsets[key], self.told[key] = value, number
+
+    def keep(self, topic: str, partition: int, value: tuple[int, int, str], producer: int | None = None) -> None:
+        """An offset (with its epoch and note) is committed, or will be with this producer's transaction."""
+        key, number = (topic, partition), next(self.numbers)
+        if producer is None:
+            self.offsets[key], self.told[key] = value, number
+        else:
+            self.pending_offsets.setdefault(producer, {})[key] = number, value
+
+    def undecided(self, topic: str, partition: int) -> bool:
+        """Whether an open transaction commits an offset of this partition."""
+        return self.unstable or any((topic, partition) in some for some in self.pending_offsets.values())
 
     def answer_all(self, error: int) -> None:
         """Whoever waits in a join or sync is told this."""

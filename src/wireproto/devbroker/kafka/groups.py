@@ -216,7 +216,7 @@ async def offset_commit(context: Context) -> Any:
             code = context.error if context.error not in (0, NOT_COORDINATOR) else error if known else 3
             if not code:
                 epoch = part.committed_leader_epoch if version >= 6 else -1
-                group.offsets[topic.name, part.partition_index] = (part.committed_offset, epoch, part.committed_metadata or "")
+                group.keep(topic.name, part.partition_index, (part.committed_offset, epoch, part.committed_metadata or ""))
             results.append(m.OffsetCommitResponsePartition(partition_index=part.partition_index, error_code=code))
         topics.append(m.OffsetCommitResponseTopic(name=topic.name, partitions=tuple(results)))
     return m.OffsetCommitResponse(topics=tuple(topics))
@@ -228,7 +228,7 @@ async def offset_fetch(context: Context) -> Any:
     if context.error and version >= 2:
         return m.OffsetFetchResponse(topics=(), error_code=context.error)
     group = group_of(side, request.group_id)
-    unstable = UNSTABLE_OFFSET_COMMIT if version >= 7 and request.require_stable and group.unstable else 0
+    stable = version >= 7 and request.require_stable
     if request.topics is None:
         wanted: dict[str, list[int]] = {}
         for topic, number in sorted(group.offsets):
@@ -239,7 +239,7 @@ async def offset_fetch(context: Context) -> Any:
     for name, numbers in wanted.items():
         results = []
         for number in numbers:
-            code = context.error or unstable
+            code = context.error or (UNSTABLE_OFFSET_COMMIT if stable and group.undecided(name, number) else 0)
             offset, epoch, note = (-1, -1, "") if code else group.offsets.get((name, number), (-1, -1, ""))
             results.append(
                 m.OffsetFetchResponsePartition(

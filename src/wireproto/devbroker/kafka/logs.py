@@ -1,4 +1,4 @@
-"""Records: Produce, Fetch, ListOffsets, OffsetForLeaderEpoch, InitProducerId."""
+"""Records: Produce, Fetch, ListOffsets, OffsetForLeaderEpoch."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from ..._codec import decode_kafka
 from ...kafka import messages as m
 from ..log import PartitionLog, wait_for_append
 from ..server import Hangup
-from . import compacted, epochs, leading
+from . import compacted, epochs, leading, markers, transactions
 from .batches import append
 
 if TYPE_CHECKING:
     from .context import Context
 
-OFFSET_OUT_OF_RANGE, UNSUPPORTED_VERSION, TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 1, 35, 53
+OFFSET_OUT_OF_RANGE, UNSUPPORTED_VERSION = 1, 35
+COMMITTED = 1
+"""An isolation level: records of transactions that are committed, and no further than where one is open."""
 DEBUGGING = -2
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 
@@ -34,7 +36,8 @@ async def produce(context: Context) -> Any:
                 results.append(refused)
                 continue
             if log is not None and not error:
-                error, base = append(log, memoryview(item.records if item.records is not None else b""))
+                records = memoryview(item.records if item.records is not None else b"")
+                error, base = append(log, records, transactions.admitted(context, topic.name, item.index))
             answer = m.PartitionProduceResponse(
                 index=item.index, error_code=error, base_offset=base, log_start_offset=-1 if error or log is None else log.start
             )
@@ -66,6 +69,7 @@ async def fetch(context: Context) -> Any:
         return m.FetchResponse(error_code=fetching)
     logs = {key: topics.log(*key) for key in fetching.wanted}
     there = [log for log in logs.values() if log is not None]
+    committed = request.isolation_level == COMMITTED
 
     def enough() -> bool:
         waiting, least = 0, int(request.min_bytes)
@@ -75,7 +79,8 @@ async def fetch(context: Context) -> Any:
                 continue
             if context.error or log is None or _problem(context, key, log, part) or not log.start <= part.fetch_offset <= log.end:
                 return True
-            waiting += sum(len(entry.data) for entry in log.read(part.fetch_offset, least))
+            stop = markers.last_stable(log) if committed else None
+            waiting += sum(len(entry.data) for entry in log.read(part.fetch_offset, least, stop=stop))
         return waiting >= least
 
     await wait_for_append(there, enough, request.max_wait_ms / 1000)
@@ -90,12 +95,14 @@ async def fetch(context: Context) -> Any:
 def _read(context: Context, key: tuple[str, int], want: Any, budget: int, *, first: bool) -> tuple[Any, int]:
     """One partition's answer and how many bytes of records it holds. `first`: of those with records; a batch of it comes however large."""
     log = context.side.topics.log(*key)
-    error, records, start, end = context.error, b"", -1, -1
+    error, records, start, end, stable = context.error, b"", -1, -1, -1
+    aborted: tuple[Any, ...] | None = None
     diverging = m.FetchEpochEndOffset()
     if log is None:
         error = error or leading.UNKNOWN_TOPIC
     else:
-        start, end = log.start, log.end
+        start, end, stable = log.start, log.end, markers.last_stable(log)
+        committed = context.request.isolation_level == COMMITTED
         problem = _problem(context, key, log, want)
         if problem is not None and not error:
             error, diverging = problem
@@ -105,19 +112,23 @@ def _read(context: Context, key: tuple[str, int], want: Any, budget: int, *, fir
             log.facts["slow"] -= 1
         elif budget > 0 and not error:
             room = min(want.partition_max_bytes, budget)
-            entries = log.read(want.fetch_offset, room)
+            entries = log.read(want.fetch_offset, room, stop=stable if committed else None)
             if first or (entries and len(entries[0].data) <= room):
                 records = b"".join(entry.data for entry in entries)
+            if committed:
+                upto = entries[-1].end if records else want.fetch_offset
+                some = markers.aborted_within(log, want.fetch_offset, upto)
+                aborted = tuple(m.AbortedTransaction(producer_id=producer, first_offset=first) for producer, first in some)
     if error:  # brokers tell nothing else then
-        start = end = -1
+        start = end = stable = -1
     answer = m.FetchPartitionData(
         partition_index=want.partition,
         error_code=error,
         high_watermark=end,
-        last_stable_offset=end,
+        last_stable_offset=stable,
         log_start_offset=start,
         diverging_epoch=diverging,
-        aborted_transactions=None,
+        aborted_transactions=aborted,
         records=records,
     )
     return answer, len(records)
@@ -158,6 +169,9 @@ async def list_offsets(context: Context) -> Any:
                 error = UNSUPPORTED_VERSION
             elif log is not None and not error:
                 offset, timestamp = _search(log, want.timestamp)
+                stable = markers.last_stable(log)
+                if context.version >= 2 and context.request.isolation_level == COMMITTED and (offset > stable or want.timestamp == LATEST):
+                    offset, timestamp = (stable, -1) if want.timestamp == LATEST else (-1, -1)
             results.append(
                 m.ListOffsetsPartitionResponse(
                     partition_index=want.partition_index,
@@ -201,14 +215,3 @@ async def offset_for_leader_epoch(context: Context) -> Any:
             results.append(m.EpochEndOffset(error_code=error, partition=want.partition, leader_epoch=epoch, end_offset=end))
         topics.append(m.OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(results)))
     return m.OffsetForLeaderEpochResponse(topics=tuple(topics))
-
-
-async def init_producer_id(context: Context) -> Any:
-    """A new producer id; transactions are not offered, and who asks for one is told so for good."""
-    if context.request.transactional_id is not None:
-        return m.InitProducerIdResponse(
-            error_code=context.error or TRANSACTIONAL_ID_AUTHORIZATION_FAILED, producer_id=-1, producer_epoch=-1
-        )
-    facts = context.side.store.facts
-    facts["next producer"] = facts.get("next producer", 1000) + 1
-    return m.InitProducerIdResponse(error_code=context.error, producer_id=facts["next producer"], producer_epoch=0)

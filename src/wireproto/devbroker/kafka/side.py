@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import OptionError, Truncated, UnsupportedVersion
 from ...kafka import messages as m
-from . import epochs, groups, logs, sasl, topics
+from . import epochs, groups, logs, sasl, topics, transactions
 from .access import Credentials, Session
 from .context import Context
 from .nodes import NOBODY
@@ -29,11 +29,13 @@ if TYPE_CHECKING:
 
 UNSUPPORTED_VERSION = 35
 API_VERSIONS = 18
+NEWEST = 4  # version of ApiVersions
+FEATURE = "transaction.version"
 Handler = Callable[[Context], Awaitable[Any]]
 
 # api key: message, lowest and highest version offered, handler
 OFFERED: dict[int, tuple[str, int, int, Handler]] = {
-    0: ("Produce", 3, 11, logs.produce),
+    0: ("Produce", 3, 12, logs.produce),
     1: ("Fetch", 4, 12, logs.fetch),
     2: ("ListOffsets", 1, 8, logs.list_offsets),
     3: ("Metadata", 0, 13, topics.metadata),
@@ -49,12 +51,20 @@ OFFERED: dict[int, tuple[str, int, int, Handler]] = {
     17: ("SaslHandshake", 0, 1, sasl.handshake),
     19: ("CreateTopics", 0, 7, topics.create),
     20: ("DeleteTopics", 0, 5, topics.delete),
-    22: ("InitProducerId", 0, 4, logs.init_producer_id),
+    22: ("InitProducerId", 0, 5, transactions.init_producer_id),
     23: ("OffsetForLeaderEpoch", 2, 4, logs.offset_for_leader_epoch),
+    24: ("AddPartitionsToTxn", 0, 3, transactions.add_partitions),
+    25: ("AddOffsetsToTxn", 0, 4, transactions.add_offsets),
+    26: ("EndTxn", 0, 5, transactions.end),
+    27: ("WriteTxnMarkers", 1, 1, transactions.write_markers),
+    28: ("TxnOffsetCommit", 0, 5, transactions.offset_commit),
     32: ("DescribeConfigs", 0, 4, topics.describe_configs),
     36: ("SaslAuthenticate", 0, 2, sasl.authenticate),
     37: ("CreatePartitions", 0, 3, topics.create_partitions),
     60: ("DescribeCluster", 0, 1, topics.describe_cluster),
+    61: ("DescribeProducers", 0, 0, transactions.describe_producers),
+    65: ("DescribeTransactions", 0, 0, transactions.describe),
+    66: ("ListTransactions", 0, 2, transactions.list_of_node),
     68: ("ConsumerGroupHeartbeat", 0, 1, groups.refuse_consumer_groups),
 }
 
@@ -78,6 +88,9 @@ class KafkaSide(KafkaState):
                 self.cluster.back(node)
         for group in self.groups.values():
             group.resume()
+        for transaction in self.transactions.values():
+            if transaction.ongoing:
+                transactions.watch(self, transaction)
 
     def place(self) -> str:
         return ",".join(self.address(name) for name in self.cluster.nodes)
@@ -104,7 +117,7 @@ class KafkaSide(KafkaState):
             api_key, version, correlation = struct.unpack_from(">hhi", frame)
             if api_key == API_VERSIONS:
                 fault = await connection.fault("ApiVersions", node=node.number)
-                connection.send(*api_versions(version, correlation, self.offered), fault=fault)
+                connection.send(*api_versions(version, correlation, self.offered, self.level), fault=fault)
                 continue
             offered = self.offered.get(api_key)
             if offered is None or not offered[1] <= version <= offered[2]:
@@ -147,6 +160,12 @@ class KafkaSide(KafkaState):
             lifetime: seconds that a session lasts (``connections.max.reauth.ms``): the first request behind it ends the connection.
         """
         self.credentials = Credentials(dict(users or {}), frozenset(tokens), lifetime)
+
+    def speak_transactions(self, level: int) -> None:
+        """The cluster's ``transaction.version`` is 1 or 2 from now on: whether producers add partitions by requests of their own."""
+        if level not in (1, 2):
+            raise OptionError(f"transaction.version is 1 or 2, not {level}")
+        self.level = level
 
     def throttle(self, name: str, seconds: float, times: int = 1) -> None:
         """The next replies of this name (Produce, Fetch) say that a quota is used up; their connections are not read from for so long."""
@@ -221,18 +240,24 @@ class KafkaSide(KafkaState):
 
     async def stopped(self) -> None:
         """Write the committed offsets down; sessions stand still until the broker is back."""
+        self.store.facts["transactions"] = {name: transaction.kept() for name, transaction in self.transactions.items()}
         self.store.facts["groups"] = {name: group.kept() for name, group in self.groups.items()}
         for group in self.groups.values():
             group.pause()
         self.store.save()
 
 
-def api_versions(version: int, correlation: int, offered: Mapping[int, tuple[str, int, int, Handler]] = OFFERED) -> list[bytes]:
-    """Every version offered; an unknown version of this very request gets error 35 in version 0."""
-    keys = {**{key: (low, high) for key, (_, low, high, _) in offered.items()}, API_VERSIONS: (0, 3)}
-    known = version <= 3
+def api_versions(
+    version: int, correlation: int, offered: Mapping[int, tuple[str, int, int, Handler]] = OFFERED, level: int = 2
+) -> list[bytes]:
+    """Every version offered, and which transactions; an unknown version of this very request gets error 35 in version 0."""
+    keys = {**{key: (low, high) for key, (_, low, high, _) in offered.items()}, API_VERSIONS: (0, NEWEST)}
+    known = version <= NEWEST
     response = m.ApiVersionsResponse(
         error_code=0 if known else UNSUPPORTED_VERSION,
         api_keys=tuple(m.ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in sorted(keys.items())),
+        supported_features=(m.SupportedFeatureKey(name=FEATURE, min_version=0, max_version=2),) if version >= 4 else (),  # KAFKA-17011
+        finalized_features_epoch=0,
+        finalized_features=(m.FinalizedFeatureKey(name=FEATURE, max_version_level=level, min_version_level=level),),
     )
     return [struct.pack(">i", correlation), response.encode(version if known else 0)]

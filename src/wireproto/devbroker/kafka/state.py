@@ -12,6 +12,7 @@ from .cluster import Cluster
 from .group import Group
 from .nodes import Node
 from .quotas import Quotas
+from .transaction import Transaction
 
 
 class KafkaState(Side):
@@ -22,6 +23,8 @@ class KafkaState(Side):
         topics: over the store's logs. groups: by name.
         credentials: whom to let in.
         quotas: that are used up.
+        transactions: by transactional id.
+        level: the cluster's finalized ``transaction.version``.
     """
 
     protocol = "kafka"
@@ -33,7 +36,19 @@ class KafkaState(Side):
         self.cluster = Cluster(self, self.counts["nodes"])
         self.topics = Topics(self, self.cluster)
         self.quotas = Quotas()
+        self.level = 2
+        self.transactions: dict[str, Transaction] = {}
+        for name, kept in self.store.facts.get("transactions", {}).items():
+            self.transactions[name] = Transaction(name, self.next_producer)
+            self.transactions[name].restore(kept)
         self.groups: dict[str, Group] = {name: Group.restored(name, kept) for name, kept in self.store.facts.get("groups", {}).items()}
+
+    def next_producer(self) -> int:
+        """A producer id that nobody has."""
+        facts = self.store.facts
+        facts["next producer"] = facts.get("next producer", 1000) + 1
+        found: int = facts["next producer"]
+        return found
 
     def place_of(self, node: Node | None) -> tuple[str, int]:
         """Where a node listens; as Kafka says it where there is none."""

@@ -7,6 +7,7 @@
     PUT    /admin/v2/persistent/TENANT/NS/TOPIC/partitions      body: how many;  POST: more;  GET: {"partitions": n};  DELETE: gone
     PUT    …/TOPIC/unload    POST …/TOPIC/terminate    GET …/TOPIC/stats, …/subscriptions, …/internalStats
     DELETE …/TOPIC/subscription/NAME
+    POST   /admin/v3/transactions/abortTransaction/MOST/LEAST
 
 Answers are JSON; an error is ``{"reason": …}`` with the status that a broker uses. Must not: read more than a few KiB of a request.
 """
@@ -17,6 +18,8 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
+
+from .buffer import TxnId
 
 if TYPE_CHECKING:
     from .state import PulsarState
@@ -67,6 +70,8 @@ class AdminHttp:
     def answer(self, method: str, target: str, body: bytes) -> tuple[int, Any]:
         """Status and JSON value for a request; raises HttpError."""
         parts = [unquote(part) for part in urlsplit(target).path.strip("/").split("/")]
+        if parts[:4] == ["admin", "v3", "transactions", "abortTransaction"] and method == "POST":
+            return self._abort_transaction(parts[4:])
         if parts[:2] != ["admin", "v2"]:
             raise HttpError(404, "no such resource")
         kind, *rest = parts[2:]
@@ -86,6 +91,15 @@ class AdminHttp:
         if method == "GET" and rest[2:] == ["partitioned"]:
             return 200, [name for name in self.side.partitioned if name.startswith(f"{kind}://{namespace}/")]
         return self._topic(method, f"{kind}://{namespace}/{rest[2]}", rest[3:], body)
+
+    def _abort_transaction(self, words: list[str]) -> tuple[int, Any]:
+        if len(words) != 2 or not all(word.isdecimal() for word in words):
+            raise HttpError(404, "no such resource")
+        one = TxnId(*map(int, words))
+        if not self.side.coordinator.known(one):
+            raise HttpError(404, "Transaction not found")
+        self.side.coordinator.end(one, committed=False)
+        return 204, None
 
     def _deduplication(self, method: str, namespace: str, body: bytes) -> tuple[int, Any]:
         if method == "GET":

@@ -13,9 +13,11 @@ from ...pulsar.topics import parse_topic
 from .facts import Unserved
 from .keepalive import Keepalive
 from .key_shared import RangeTaken
+from .pending_acks import Conflict
 from .state import full_name
 from .subscription import EXCLUSIVE, FAILOVER, Consumer, Source, Subscription
 from .topic import Topic
+from .transactions import transaction_of
 
 if TYPE_CHECKING:
     from ..server import Connection
@@ -67,6 +69,7 @@ class Session:
             "getSchema": self._get_schema,
             "getOrCreateSchema": self._get_or_create_schema,
         }
+        self._of_transactions = side.coordinator.handlers
 
     async def run(self) -> None:
         """Serve commands until the connection ends."""
@@ -84,6 +87,9 @@ class Session:
                     answer = self._send(command, frame[4 + int.from_bytes(frame[:4], "big") :])
                 elif name in self._handlers:
                     answer = self._handlers[name](command)
+                elif name in self._of_transactions:
+                    self._need_transactions()
+                    answer = self._of_transactions[name](command)
                 else:
                     raise Refused(E.NotAllowedError, f"the dev broker does not serve {name}")
             except Refused as why:
@@ -116,14 +122,18 @@ class Session:
 
     def close_topic(self, topic: Source) -> None:
         """Tell the client that its producers and consumers of a topic are closed."""
-        for producer_id, (held, _) in list(self.producers.items()):
-            if held is topic:
-                self._drop_producer(producer_id)
-                self.send(api.CommandCloseProducer(producer_id=producer_id, request_id=2**64 - 1))
+        self.close_producers(topic)
         for consumer_id, (subscription, _) in list(self.consumers.items()):
             if subscription.topic is topic:
                 self.drop_consumer(consumer_id, keep=True)
                 self.send(api.CommandCloseConsumer(consumer_id=consumer_id, request_id=2**64 - 1))
+
+    def close_producers(self, topic: Source) -> None:
+        """Tell the client that its producers of a topic are closed."""
+        for producer_id, (held, _) in list(self.producers.items()):
+            if held is topic:
+                self._drop_producer(producer_id)
+                self.send(api.CommandCloseProducer(producer_id=producer_id, request_id=2**64 - 1))
 
     @staticmethod
     def _refuse(name: str, command: Any, why: Refused) -> Any:
@@ -212,7 +222,7 @@ class Session:
         holder = topic.producers.get(name)
         if holder is not None and (holder is not self or not ours):
             raise Refused(E.ProducerBusy, f"a producer named {name} is connected already")
-        topic.alone = command.producer_access_mode == api.Exclusive
+        topic.alone = command.producer_access_mode != api.Shared
         topic.producers[name] = self
         self.producers[command.producer_id] = (topic, name)
         last = -1 if topic.dedup is None else topic.dedup.last(name)
@@ -225,17 +235,19 @@ class Session:
 
     @staticmethod
     def _admit(topic: Topic, command: Any) -> None:
-        """As AbstractTopic.incrementTopicEpochIfNeeded has it for producers that are shared or exclusive."""
+        """As AbstractTopic.incrementTopicEpochIfNeeded has it: who takes a topic away closes its producers, even if it is refused then."""
         mode = command.producer_access_mode
-        if mode not in (api.Shared, api.Exclusive):
+        if mode == api.WaitForExclusive:
             raise Refused(E.NotAllowedError, f"the dev broker does not serve the access mode {api.ProducerAccessMode.Name(mode)}")
-        alone = mode == api.Exclusive
-        if topic.alone:
-            code = E.ProducerFenced if alone else E.ProducerBusy
+        if mode == api.ExclusiveWithFencing:
+            for session in set(topic.producers.values()):
+                session.close_producers(topic)
+        elif topic.alone:
+            code = E.ProducerBusy if mode == api.Shared else E.ProducerFenced
             raise Refused(code, f"Topic has an existing exclusive producer: {next(iter(topic.producers))}")
-        if alone and topic.producers:
+        elif mode == api.Exclusive and topic.producers:
             raise Refused(E.ProducerFenced, "Topic has existing shared producers")
-        if alone and command.HasField("topic_epoch") and command.topic_epoch < topic.epoch:
+        if mode != api.Shared and command.HasField("topic_epoch") and command.topic_epoch < topic.epoch:
             text = f"Topic epoch has already moved. Current epoch: {topic.epoch}, Producer epoch: {command.topic_epoch}"
             raise Refused(E.ProducerFenced, text)
 
@@ -244,10 +256,9 @@ class Session:
         if command.HasField("schema") and command.schema.type != api.Schema.Type.Value("None"):
             raise Refused(E.NotAllowedError, "the dev broker keeps no schemas: bytes alone")
 
-    @staticmethod
-    def _no_transaction(command: Any) -> None:
-        if command.HasField("txnid_most_bits") or command.HasField("txnid_least_bits"):
-            raise Refused(E.NotAllowedError, "the dev broker has no transactions")
+    def _need_transactions(self) -> None:
+        if not self.side.settings.transactions:
+            raise Refused(E.NotAllowedError, "Transactions are not enabled.")
 
     def _send(self, command: Any, entry: bytes) -> Any:
         held = self.producers.get(command.producer_id)
@@ -256,9 +267,11 @@ class Session:
         topic, _ = held
         if topic.terminated:
             raise Refused(E.TopicTerminatedError, "the topic was terminated")
-        self._no_transaction(command)
+        transaction = transaction_of(command)
+        if transaction is not None:
+            self._need_transactions()
         try:
-            number = topic.append(entry)
+            number = topic.append(entry, transaction)
         except Unserved as why:
             raise Refused(E.NotAllowedError, str(why)) from why
         except ChecksumMismatch as why:
@@ -329,11 +342,18 @@ class Session:
 
     def _ack(self, command: Any) -> Any:
         subscription, consumer = self._held(command.consumer_id)
-        self._no_transaction(command)
-        subscription.ack(consumer, command)
-        if not command.HasField("request_id"):
-            return None
-        return api.CommandAckResponse(consumer_id=command.consumer_id, request_id=command.request_id)
+        transaction = transaction_of(command)
+        answer = api.CommandAckResponse(consumer_id=command.consumer_id, request_id=command.request_id)
+        if transaction is None:
+            subscription.ack(consumer, command)
+        else:
+            self._need_transactions()
+            answer.txnid_most_bits, answer.txnid_least_bits = transaction
+            try:
+                subscription.take(transaction, command)
+            except Conflict as why:
+                answer.error, answer.message = E.TransactionConflict, str(why)
+        return answer if command.HasField("request_id") else None
 
     def _redeliver(self, command: Any) -> None:
         subscription, consumer = self._held(command.consumer_id)
@@ -359,9 +379,10 @@ class Session:
         if topic.name.startswith("non-persistent:"):
             raise Refused(E.UnknownError, "Failed to recover Transaction Buffer.")  # what 4.2.4 says
         last = api.MessageIdData(ledgerId=NONE, entryId=NONE)
-        if topic.end:
-            batch = topic.facts[-1].batch
-            last = api.MessageIdData(ledgerId=topic.ledger, entryId=topic.end - 1, batch_index=batch - 1 if batch else -1)
+        number = topic.last()
+        if number >= 0:
+            batch = topic.facts[number].batch
+            last = api.MessageIdData(ledgerId=topic.ledger, entryId=number, batch_index=batch - 1 if batch else -1)
         last.partition = self.partition(topic)
         mark = api.MessageIdData(ledgerId=topic.ledger, entryId=(subscription.mark - 1) & NONE)
         return api.CommandGetLastMessageIdResponse(request_id=command.request_id, last_message_id=last, consumer_mark_delete_position=mark)

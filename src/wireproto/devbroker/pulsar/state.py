@@ -11,6 +11,7 @@ from ..side import Side
 from .settings import Settings
 from .subscription import Subscription
 from .topic import Topic
+from .transactions import ASSIGN, Coordinator
 
 FIRST_LEDGER = 1
 PROTOCOL_VERSION = 21
@@ -25,6 +26,7 @@ class PulsarState(Side):
         deduplicates: what was said of a namespace: whether repeated messages are dropped there. Not said means no.
         protocol_version: the newest that CONNECTED tells.
         settings: what a broker's configuration says.
+        coordinator: of transactions.
     """
 
     protocol = "pulsar"
@@ -38,6 +40,7 @@ class PulsarState(Side):
         self.topics: dict[str, Topic] = {}
         self._names = itertools.count()
         facts = self.store.facts
+        self.coordinator = Coordinator(self.topics, facts)
         self.partitioned: dict[str, int] = facts.setdefault("partitioned", {})
         self._ledgers: dict[str, int] = facts.setdefault("ledgers", {})
         self.deduplicates: dict[str, bool] = facts.setdefault("deduplicates", {})
@@ -48,6 +51,8 @@ class PulsarState(Side):
                 self._restore(self.topics[name], sub)
 
     async def stopped(self) -> None:
+        self.coordinator.stop()
+        self.store.facts["hidden"] = {name: sorted(topic.buffer.hidden) for name, topic in self.topics.items() if topic.buffer.hidden}
         self.store.facts["subscriptions"] = {
             name: [
                 {"name": s.name, "kind": int(s.kind), "mark": s.mark, "done": sorted(s.done), "partial": list(s.partial.items())}
@@ -62,6 +67,8 @@ class PulsarState(Side):
 
     def partitions(self, name: str) -> int | None:
         """How many partitions a topic has; 0 when it is not partitioned, None when there is no such topic."""
+        if name == ASSIGN and self.settings.transactions:
+            return 1
         if name in self.partitioned:
             return self.partitioned[name]
         return 0 if name in self.topics else None
@@ -119,6 +126,7 @@ class PulsarState(Side):
         log = self.store.log(name, 0)
         assert log is not None
         topic = self.topics[name] = Topic(name, self._ledgers[name], log, self.settings)
+        topic.buffer.hidden.update(self.store.facts.get("hidden", {}).get(name, ()))
         topic.deduplicate(self.deduplicates.get(parse_topic(name).namespace_name, False), stored=True)
         return topic
 

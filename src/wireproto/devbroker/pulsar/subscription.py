@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...pulsar import PulsarApi_pb2 as api
 from ...pulsar.topics import parse_topic
+from .buffer import TxnId
 from .failover import active_of
 from .key_shared import KeyShared
+from .pending_acks import Conflict, PendingAcks
 
 if TYPE_CHECKING:
     from ..log import Entry
@@ -47,6 +49,10 @@ class Source(Protocol):
 
     @property
     def end(self) -> int: ...
+    @property
+    def readable(self) -> int: ...
+    def hidden(self, number: int) -> bool: ...
+    def last(self) -> int: ...
     def entry(self, number: int) -> Entry | None: ...
     def first_at(self, publish_time: int) -> int: ...
     def position(self, message_id: Any) -> int: ...
@@ -59,6 +65,7 @@ class Outlet(Protocol):
     def send(self, command: Any, entry: bytes = b"") -> None: ...
     def partition(self, topic: Source) -> int: ...
     def close_topic(self, topic: Source) -> None: ...
+    def close_producers(self, topic: Source) -> None: ...
     def drop_consumer(self, consumer_id: int, keep: bool = False) -> None: ...
 
 
@@ -95,6 +102,7 @@ class Subscription:
         self.partial: dict[int, list[int]] = {}  # entry: bits still open, 64 to a word
         self.again: set[int] = set()
         self.attempts: dict[int, int] = {}
+        self.acks = PendingAcks()
         self.consumers: list[Consumer] = []
         self.active: Consumer | None = None
         self.keys: KeyShared[Consumer] | None = None
@@ -191,10 +199,11 @@ class Subscription:
     def _hand_out(self) -> None:
         """One after the other."""
         while self.consumers:
-            number = min(self.again) if self.again else self.next
-            if number >= self.topic.end:
+            again = [each for each in self.again if not self._taken(each)] if self.acks else self.again
+            number = min(again, default=self.next)
+            if number >= self.topic.readable:
                 return
-            if number in self.done:
+            if number in self.done or self._hide(number):
                 self._step(number)
                 continue
             consumer = self.active if self.kind in (EXCLUSIVE, FAILOVER) else self._in_turn()
@@ -209,11 +218,12 @@ class Subscription:
         for number in sorted(self.again):
             if not self._may_hand_out():
                 return
-            self._offer(keys, number, waiting)
-        while self.next < self.topic.end and len(self.again) < AHEAD * len(self.consumers) and self._may_hand_out():
+            if not self._hide(number):
+                self._offer(keys, number, waiting)
+        while self.next < self.topic.readable and len(self.again) < AHEAD * len(self.consumers) and self._may_hand_out():
             number = self.next
             self.next += 1
-            if number not in self.done:
+            if number not in self.done and not self._hide(number):
                 self.again.add(number)
                 self._offer(keys, number, waiting)
 
@@ -223,11 +233,31 @@ class Subscription:
     def _offer(self, keys: KeyShared[Consumer], number: int, waiting: set[int]) -> None:
         slot = keys.slot(number)
         consumer = None if slot in waiting else keys.select(slot)
-        if consumer is not None and consumer.permits > 0:
+        if consumer is not None and consumer.permits > 0 and not self._taken(number):
             self.again.discard(number)
             self._deliver(consumer, number)
         elif keys.ordered:
             waiting.add(slot)
+
+    def _hide(self, number: int) -> bool:
+        """Whether an entry is not for readers; then it counts as acknowledged."""
+        if not self.topic.hidden(number):
+            return False
+        self._finish(number)
+        self._advance()
+        return True
+
+    def _taken(self, number: int) -> bool:
+        """Whether transactions have taken all that is left of an entry."""
+        taken = self.acks.taken(number)
+        return bool(taken) and not self._left(number) & ~taken
+
+    def _left(self, number: int) -> int:
+        """Bits of an entry's messages that are not acknowledged."""
+        words = self.partial.get(number)
+        if words is None:
+            return (1 << self.topic.facts[number].messages) - 1
+        return sum(word << 64 * at for at, word in enumerate(words))
 
     def _step(self, number: int) -> None:
         if number in self.again:
@@ -252,9 +282,11 @@ class Subscription:
             message_id=api.MessageIdData(ledgerId=self.topic.ledger, entryId=number, partition=consumer.session.partition(self.topic)),
             redelivery_count=self.attempts.get(number, 0) if self.kind in (SHARED, KEY_SHARED) else 0,
         )
-        if number in self.partial:
-            command.ack_set.extend(_signed(word) for word in self.partial[number])
-            cost = sum(word.bit_count() for word in self.partial[number])
+        taken = self.acks.taken(number)
+        if number in self.partial or taken:
+            left = self._left(number) & ~taken
+            command.ack_set.extend(_signed(word) for word in _words(left, self.topic.facts[number].messages))
+            cost = left.bit_count()
         consumer.permits -= cost
         consumer.pending[number] = cost
         consumer.session.send(command, entry.data)
@@ -279,11 +311,53 @@ class Subscription:
                 self._ack_part(number, [word & (2**64 - 1) for word in message_id.ack_set])
             else:
                 self._finish(number)
+        self._advance()
+        self.dispatch()
+
+    def take(self, transaction: TxnId, command: Any) -> None:
+        """Take an ACK of a transaction: it holds when that commits. Raises Conflict; what of the command came before is taken then."""
+        cumulative = command.ack_type == api.CommandAck.AckType.Cumulative
+        if cumulative and self.kind in (SHARED, KEY_SHARED):
+            return  # passed over, and answered all the same
+        for message_id in command.message_id:
+            number = message_id.entryId
+            if message_id.ledgerId != self.topic.ledger or number >= self.topic.end:
+                continue
+            still_open = sum((word & (2**64 - 1)) << 64 * at for at, word in enumerate(message_id.ack_set))
+            bits = ((1 << self.topic.facts[number].messages) - 1) & ~still_open
+            if number < self.mark or number in self.done or (bits & ~self._left(number) and not cumulative):
+                raise Conflict(f"entry {number} has been acknowledged")
+            if not cumulative:
+                self.acks.take(transaction, number, bits)
+            elif still_open:
+                self.acks.take_up_to(transaction, number, bits)
+            else:
+                self.acks.take_up_to(transaction, number + 1, 0)
+
+    def end_transaction(self, transaction: TxnId, committed: bool) -> None:
+        """What a transaction has taken is acknowledged; or it is given up, and what it took one by one is handed out again."""
+        taken, (whole, part) = self.acks.ended(transaction)
+        if not committed:
+            for consumer in self.consumers:
+                held = {number: consumer.pending.pop(number) for number in taken if number in consumer.pending}
+                self._give_back(held)
+                for number in held.keys() & self.again:
+                    self.attempts[number] = self.attempts.get(number, 0) + 1
+            return
+        for number in range(self.mark, whole):
+            self._finish(number)
+        if part:
+            taken[whole] = part
+        for number, bits in taken.items():
+            if self.mark <= number and number not in self.done:
+                self._ack_part(number, _words(self._left(number) & ~bits, self.topic.facts[number].messages))
+        self._advance()
+
+    def _advance(self) -> None:
         while self.mark in self.done:
             self.done.discard(self.mark)
             self.mark += 1
         self.next = max(self.next, self.mark)
-        self.dispatch()
 
     def _ack_part(self, number: int, still_open: list[int]) -> None:
         size = self.topic.facts[number].messages
@@ -327,6 +401,7 @@ class Subscription:
         self.partial.clear()
         self.again.clear()
         self.attempts.clear()
+        self.acks.clear()
         for each in self.consumers:
             each.pending = {}
             each.ended = False
@@ -335,6 +410,11 @@ class Subscription:
     def backlog(self) -> int:
         """Messages that are not acknowledged."""
         return sum(self.topic.facts[n].messages for n in range(self.mark, self.topic.end) if n not in self.done)
+
+
+def _words(bits: int, messages: int) -> list[int]:
+    """As ack sets have them, 64 to a word."""
+    return [bits >> at & (2**64 - 1) for at in range(0, messages, 64)]
 
 
 def _signed(word: int) -> int:

@@ -1,0 +1,450 @@
+"""The Admin's part that looks at transactions, ends those that were handed over, and those that hang (KIP-664).
+
+What it is: each question to those who know the answer, put together from theirs, with retries until all have answered.
+
+    asked                     of
+    list_transactions         every node: each knows those that it coordinates, says which partitions of their states it leads, and
+                              whether it has loaded them
+    describe_transactions     the coordinator of each name
+    describe_producers        the leader of each partition
+    end_transactions          the coordinator of each name
+    fence_producers           the coordinator of each name
+    abort_transaction         the leader of the one partition
+    commit_transaction        the same
+
+A transaction hangs when a partition has it open and its coordinator does not know of it, or has ended it: readers of committed records wait
+there for ever.
+Must not: keep anything, or judge whether one hangs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..due import due
+from ..errors import BrokerError, OptionError, UnsupportedVersion, UsageError, ValueUnsupported, WireprotoError
+from ..net.task import Steps, operation
+from ..position import TopicPartition
+from . import positions, wire
+from .codes import CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator, error
+from .messages import (
+    DescribeProducersRequest,
+    DescribeProducersTopicRequest,
+    DescribeTransactionsRequest,
+    FindCoordinatorRequest,
+    ListTransactionsRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from .routing import TRANSACTION
+from .transaction_calls import OVER, OpenTransaction, ending, naming
+
+if TYPE_CHECKING:
+    from ..net.task import Tasks
+    from .cluster import KafkaCluster
+
+STATE = "__transaction_state"
+"""The topic in which coordinators keep what they know."""
+_FENCED_FOR = 5.0
+"""Seconds that a transaction of a fenced id may take, until somebody takes the id anew; as long a coordinator waits for its own log's other
+replicas, and answers COORDINATOR_NOT_AVAILABLE when they took longer (TransactionStateManager.appendTransactionToLog)."""
+_NAMED = 0x6000
+"""Partitions of that topic, at most, each of which has a name of one character, and no surrogate; it has 50 if nobody says otherwise."""
+_YET_TO_LOAD = (NotCoordinator.code, CoordinatorLoadInProgress.code, CoordinatorNotAvailable.code)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTransaction:
+    """A transactional id, as the node that coordinates it lists it.
+
+    Attributes:
+        state: as the broker names it: ``Empty``, ``Ongoing``, ``PrepareCommit``, ``PrepareAbort``, ``CompleteCommit``, ``CompleteAbort`` …
+        coordinator: the node's number.
+    """
+
+    name: str
+    producer_id: int
+    state: str
+    coordinator: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionInfo:
+    """What its coordinator knows of a transactional id.
+
+    Attributes:
+        state: see `ListedTransaction`. timeout: seconds after which it rolls an open one back.
+        started: when the newest one began, in milliseconds since 1970 UTC; None: none has yet.
+        partitions: those that are part of it. Positions of a group are a record in ``__consumer_offsets``.
+    """
+
+    name: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    coordinator: int
+    timeout: float
+    started: int | None
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerInfo:
+    """What the leader of a partition keeps of a producer that writes there, with a transaction or without.
+
+    Attributes:
+        last_sequence: number of its last record in this epoch; None: it has none.
+        last_timestamp: of its last batch, in milliseconds since 1970 UTC.
+        coordinator_epoch: of the coordinator that ended its last transaction here; None: none has.
+        transaction_start: the offset at which its open transaction begins; None: it has none open here.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int | None
+    last_timestamp: int | None
+    coordinator_epoch: int | None
+    transaction_start: int | None
+
+
+class TransactionAdmin:
+    """What `KafkaAdmin` has for transactions. Brokers answer it since Kafka 3.0; older ones: UnsupportedVersion."""
+
+    _cluster: KafkaCluster
+    _tasks: Tasks
+
+    @operation
+    def list_transactions(
+        self,
+        *,
+        states: str | Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        longer_than: float | None = None,
+        pattern: str | None = None,
+        timeout: float = 30.0,
+    ) -> Steps[list[ListedTransaction]]:
+        """Transactional ids that the cluster knows, of those that we may describe, by name; every node is asked.
+
+        Args:
+            states: only those in one of these.
+            producer_ids: only those with one of these.
+            longer_than: only those whose newest transaction began more than so many seconds ago, be it over (Kafka 3.8).
+            pattern: only names that match this whole expression, in the broker's notation, RE2 (Kafka 4.1).
+        Raises:
+            OptionError: no broker knows such a state. UnsupportedVersion: a broker is too old for what is asked.
+            CoordinatorNotAvailable: some are nobody's for as long; told where the topic of their states may be described.
+        """
+        cluster, deadline = self._cluster, due(timeout)
+        request = ListTransactionsRequest(
+            state_filters=(states,) if isinstance(states, str) else tuple(states),
+            producer_id_filters=tuple(producer_ids),
+            duration_filter=-1 if longer_than is None else max(0, int(longer_than * 1000)),
+            transactional_id_pattern=pattern,
+        )
+        asked: set[int] = set()
+        heard: dict[int, Any] = {}
+        led: dict[int, dict[int, int]] = {}
+
+        def ask(node: int) -> Steps[None]:
+            led[node] = yield from self._coordinators_at(node, deadline)
+            yield from self._must_know(node, led[node], deadline)
+            reply = yield from self._told(node, request, deadline)
+            if reply.error_code:
+                raise error(reply.error_code, "listing transactions", message=reply.NAME)
+            heard[node] = reply
+
+        def attempt() -> Steps[None]:
+            nonlocal asked
+            yield from cluster.refreshing((), deadline)
+            nodes = set(cluster.metadata.nodes)
+            if nodes != asked:
+                heard.clear()  # what one that left has coordinated is another's by now, who may have answered before
+            asked = nodes
+            left = [(f"listing the transactions of node {node}", ask(node)) for node in sorted(nodes - heard.keys())]
+            yield from cluster.tasks.every(left, deadline)
+            nobody_s = {number for node in nodes for number in led[node]} - {
+                number for node in nodes for number, leader in led[node].items() if leader == node
+            }
+            if nobody_s:
+                heard.clear()
+                raise CoordinatorNotAvailable(f"no node takes itself for the coordinator of {len(nobody_s)} partitions of {STATE} yet")
+
+        yield from cluster.retrying(attempt, deadline)
+        unknown = [set(reply.unknown_state_filters) for reply in heard.values()]
+        nowhere = set.intersection(*unknown) if unknown else set()
+        if nowhere:
+            raise OptionError(f"brokers know no such state of a transaction: {', '.join(sorted(nowhere))}")
+        found = {
+            one.transactional_id: ListedTransaction(one.transactional_id, one.producer_id, one.transaction_state, node)
+            for node, reply in heard.items()
+            for one in reply.transaction_states
+        }
+        return [found[name] for name in sorted(found)]
+
+    def _coordinators_at(self, node: int, deadline: float) -> Steps[dict[int, int]]:
+        """Who coordinates by a node's own word, by partition of the topic of states; empty where it tells nothing of that.
+
+        One that has yet to hear that it coordinates lists nothing of it, and says nothing of that.
+        """
+        topics = (MetadataRequestTopic(name=STATE),)
+        reply = yield from self._told(node, MetadataRequest(topics=topics, allow_auto_topic_creation=False), deadline)
+        return {part.partition_index: part.leader_id for topic in reply.topics if not topic.error_code for part in topic.partitions}
+
+    def _must_know(self, node: int, leaders: Mapping[int, int], deadline: float) -> Steps[None]:
+        """Raise where it has yet to load some of what it coordinates by its own word: that is not in its list, which does not say so.
+
+        It has heard who leads before it begins to load (BrokerMetadataPublisher); asked about a name, it does say so.
+        """
+        count = len(leaders)
+        names = [_name_in(number, count) for number, leader in leaders.items() if leader == node and 0 <= number < count <= _NAMED]
+        if not names:
+            return
+        reply = yield from self._told(node, DescribeTransactionsRequest(transactional_ids=tuple(names)), deadline)
+        for state in reply.transaction_states:
+            if state.error_code in _YET_TO_LOAD:
+                raise error(state.error_code, f"what node {node} coordinates of transactions", message=reply.NAME)
+
+    @operation
+    def describe_transactions(self, names: str | Iterable[str], *, timeout: float = 30.0) -> Steps[dict[str, TransactionInfo]]:
+        """What coordinators know of these transactional ids.
+
+        Raises:
+            TransactionalIdNotFound: there is none of a name, or no more (`transactional.id.expiration.ms`). AuthError.
+        """
+        cluster, deadline = self._cluster, due(timeout)
+        wanted = [names] if isinstance(names, str) else sorted(set(names))
+        found: dict[str, TransactionInfo] = {}
+
+        def ask(node: int, some: list[str]) -> Steps[None]:
+            reply = yield from self._told(node, DescribeTransactionsRequest(transactional_ids=tuple(some)), deadline)
+            problem: BrokerError | None = None
+            for state in reply.transaction_states:
+                if state.error_code:
+                    problem = error(state.error_code, f"transactional id {state.transactional_id!r}", message=reply.NAME)
+                else:
+                    found[state.transactional_id] = _transaction(state, node)
+            if problem is not None:
+                raise problem
+
+        def attempt() -> Steps[None]:
+            nodes = yield from self._coordinators([name for name in wanted if name not in found], deadline)
+            asked = [(f"asking node {node} for transactions", ask(node, some)) for node, some in nodes.items()]
+            yield from cluster.tasks.every(asked, deadline)
+
+        if wanted:
+            yield from cluster.retrying(attempt, deadline)
+        return {name: found[name] for name in wanted}
+
+    @operation
+    def end_transactions(
+        self, transactions: Iterable[OpenTransaction], *, commit: bool, timeout: float = 30.0
+    ) -> Steps[dict[OpenTransaction, BrokerError]]:
+        """End transactions that were handed over (`Transaction.hand_over`), beside each other. The same call again does no harm.
+
+        Args:
+            commit: have their records seen; else roll them back.
+        Returns:
+            those that had ended otherwise, or took too long, with their coordinator's word; empty when all is as was asked.
+        Raises:
+            TimedOut: not all have ended; ask for the same again. AuthError.
+        """
+        deadline = due(timeout)
+        otherwise: dict[OpenTransaction, BrokerError] = {}
+
+        def end(one: OpenTransaction) -> Steps[None]:
+            try:
+                yield from ending(self._cluster, one, commit, deadline)
+            except OVER as why:
+                otherwise[one] = why
+
+        yield from self._cluster.tasks.every([(f"ending the transaction of {one.name!r}", end(one)) for one in transactions], deadline)
+        return otherwise
+
+    @operation
+    def fence_producers(self, names: str | Iterable[str], *, timeout: float = 30.0) -> Steps[None]:
+        """Shut out who has these transactional ids, and roll back what they have open (KIP-588); the ids can be taken anew.
+
+        Raises:
+            TimedOut: not all are; ask for the same again. AuthError.
+        """
+        deadline = due(timeout)
+        entries = [names] if isinstance(names, str) else sorted(set(names))
+
+        # CONCURRENT_TRANSACTIONS says that it is fenced and being rolled back: asked again, it is rolled back when this returns
+        fencing = [(f"fencing {name!r}", naming(self._cluster, name, _FENCED_FOR, None, deadline)) for name in entries]
+        yield from self._cluster.tasks.every(fencing, deadline)
+
+    def _coordinators(self, names: list[str], deadline: float) -> Steps[dict[int, list[str]]]:
+        """Names by the node that coordinates them."""
+
+        def check(reply: Any) -> BrokerError | None:
+            for one in reply.coordinators:
+                if one.error_code:
+                    return error(one.error_code, one.error_message or f"transactional id {one.key!r}")
+            return None
+
+        request = FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=tuple(names))
+        reply = yield from self._cluster.asking(request, deadline, check=check)
+        nodes: dict[int, list[str]] = {}
+        for one in reply.coordinators:
+            nodes.setdefault(one.node_id, []).append(one.key)
+        return nodes
+
+    @operation
+    def describe_producers(
+        self, topic: str | Iterable[str], *, partitions: Collection[int] | None = None, timeout: float = 30.0
+    ) -> Steps[dict[TopicPartition, tuple[ProducerInfo, ...]]]:
+        """The producers that each partition's leader knows, by id: who wrote within `producer.id.expiration.ms`, or has a transaction open.
+
+        Args:
+            topic: or several, which are asked for together. partitions: those that are asked for; None: all.
+        Raises:
+            UnknownTopicOrPartition, AuthError.
+        """
+        cluster, deadline = self._cluster, due(timeout)
+        names = [topic] if isinstance(topic, str) else sorted(set(topic))
+        keys: list[TopicPartition] = []
+        for name in names:
+            entry = yield from cluster.looking_up(name, deadline)
+            keys += [(name, number) for number in entry.partitions if partitions is None or number in partitions]
+        found: dict[TopicPartition, tuple[ProducerInfo, ...]] = {}
+
+        def ask(node: int, led: list[TopicPartition]) -> Steps[None]:
+            reply = yield from self._told(node, _producers_of(led), deadline)
+            problem: WireprotoError | None = None
+            for topic in reply.topics:
+                for part in topic.partitions:
+                    if part.error_code:
+                        problem = error(part.error_code, part.error_message or "", message=reply.NAME, topic=topic.name)
+                        problem.with_context(partition=part.partition_index)
+                    else:
+                        every = sorted(part.active_producers, key=lambda one: one.producer_id)
+                        found[topic.name, part.partition_index] = tuple(_producer(one) for one in every)
+            if problem is not None:
+                raise problem
+
+        def attempt() -> Steps[None]:
+            nodes = yield from positions.by_leader(cluster, [key for key in keys if key not in found], deadline)
+            asked = [(f"asking node {node} for producers", ask(node, led)) for node, led in nodes.items()]
+            yield from cluster.tasks.every(asked, deadline)
+
+        yield from self._of_topics(names, attempt, deadline)
+        return {key: found[key] for key in keys}
+
+    @operation
+    def abort_transaction(self, key: TopicPartition, producer: ProducerInfo, *, timeout: float = 30.0) -> Steps[None]:
+        """End a transaction that hangs in a partition, as rolled back: its leader writes the marker, and readers are let past it.
+
+        It does not ask whether the transaction hangs. One that its coordinator knows (`describe_transactions`) is not to be ended so: what
+        it has in other partitions may still be committed.
+
+        Args:
+            key: topic and partition. producer: as `describe_producers` told of it there just now.
+        Raises:
+            UsageError: it had no transaction open there.
+            InvalidProducerEpoch, TransactionCoordinatorFenced: a newer epoch of the producer, or of its coordinator, has been there since.
+            AuthError: it takes the right to alter the cluster.
+        """
+        return self._marking(key, producer, False, timeout)
+
+    @operation
+    def commit_transaction(self, key: TopicPartition, producer: ProducerInfo, *, timeout: float = 30.0) -> Steps[None]:
+        """End a transaction that hangs in a partition, as committed; all else as `abort_transaction` does.
+
+        For one that its coordinator has committed, and left open in a partition that had no leader just then, as brokers of Kafka 4.3 do
+        (KAFKA-20734). To abort it would be to lose what it has there.
+        """
+        return self._marking(key, producer, True, timeout)
+
+    def _marking(self, key: TopicPartition, producer: ProducerInfo, commit: bool, timeout: float) -> Steps[None]:
+        if producer.transaction_start is None:
+            raise UsageError(f"producer {producer.producer_id} has no transaction open there", topic=key[0], partition=key[1])
+        topic, number = key
+        deadline = due(timeout)
+        marker = WritableTxnMarker(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            transaction_result=commit,
+            topics=(WritableTxnMarkerTopic(name=topic, partition_indexes=(number,)),),
+            coordinator_epoch=producer.coordinator_epoch or 0,  # a later one would shut the real coordinator out
+        )
+        cluster = self._cluster
+
+        def attempt() -> Steps[None]:
+            ((node, _),) = (yield from positions.by_leader(cluster, [key], deadline)).items()
+            reply = yield from self._told(node, WriteTxnMarkersRequest(markers=(marker,)), deadline)
+            for part in (part for one in reply.markers for topic in one.topics for part in topic.partitions):
+                if part.error_code:
+                    what = f"{'committing' if commit else 'aborting'} a transaction of producer {producer.producer_id}"
+                    raise error(part.error_code, what, message=reply.NAME, topic=topic).with_context(partition=number)
+
+        yield from self._of_topics([topic], attempt, deadline)
+
+    def _told(self, node: int, request: Any, deadline: float) -> Steps[Any]:
+        """One node's answer, without retries."""
+        cluster = self._cluster
+        conn = yield from cluster.connecting(node, "main", deadline)
+        version = wire.version_for(conn, type(request))
+        try:
+            reply = yield from cluster.answered(conn, request, deadline, version=version)
+        except ValueUnsupported as why:  # a filter
+            raise UnsupportedVersion(f"node {node} is too old for what is asked: {why}", version=version, peer=conn.peer) from why
+        if hasattr(reply, "throttle_time_ms"):
+            cluster.throttled(reply, conn)
+        return reply
+
+    def _of_topics(self, topics: Collection[str], attempt: Any, deadline: float) -> Steps[None]:
+        """What leaders are asked, again where they have moved; a topic that is gone is told when there was time to hear of a new one."""
+        cluster = self._cluster
+        again = cluster.while_new()
+        yield from cluster.retrying(attempt, deadline, refresh=lambda why: cluster.refreshing(topics, deadline), judge=again)
+
+
+def _transaction(state: Any, node: int) -> TransactionInfo:
+    parts = sorted((topic.topic, number) for topic in state.topics for number in topic.partitions)
+    return TransactionInfo(
+        name=state.transactional_id,
+        state=state.transaction_state,
+        producer_id=state.producer_id,
+        producer_epoch=state.producer_epoch,
+        coordinator=node,
+        timeout=state.transaction_timeout_ms / 1000,
+        started=_told_of(state.transaction_start_time_ms),
+        partitions=tuple(parts),
+    )
+
+
+def _producer(one: Any) -> ProducerInfo:
+    return ProducerInfo(
+        producer_id=one.producer_id,
+        producer_epoch=one.producer_epoch,
+        last_sequence=_told_of(one.last_sequence),
+        last_timestamp=_told_of(one.last_timestamp),
+        coordinator_epoch=_told_of(one.coordinator_epoch),
+        transaction_start=_told_of(one.current_txn_start_offset),
+    )
+
+
+def _told_of(number: int) -> int | None:
+    """A number, or None where the broker says that there is none."""
+    return None if number < 0 else number
+
+
+def _producers_of(keys: Iterable[TopicPartition]) -> DescribeProducersRequest:
+    topics: dict[str, list[int]] = {}
+    for topic, number in keys:
+        topics.setdefault(topic, []).append(number)
+    listed: Mapping[str, list[int]] = topics
+    return DescribeProducersRequest(
+        topics=tuple(DescribeProducersTopicRequest(name=name, partition_indexes=tuple(some)) for name, some in listed.items())
+    )
+
+
+def _name_in(partition: int, partitions: int) -> str:
+    """A transactional id that belongs to this one of so many partitions: the hash of a Java string of one character is its code."""
+    return chr(-(-0x100 // partitions) * partitions + partition)

@@ -1,0 +1,159 @@
+"""The transaction coordinators of a cluster: how many there are, who each one lives with, and requests to them.
+
+What it is: what all transactions of one client share.
+
+    PARTITIONED_METADATA of the assign topic    how many coordinators there are, by the number of its partitions
+    LOOKUP of a partition                       the broker that coordinator lives with
+    TC_CLIENT_CONNECT                           once on each connection to it, before anything else is asked there
+    TransactionCoordinatorNotFound              it has moved, or is starting: all of that again
+
+New transactions go to the coordinators in turn, and past one that does not answer; what belongs to a transaction goes to its own.
+Must not: know what is done in a transaction, or repeat what may be done once only.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from wireproto.errors import AuthError, Closed, Forked, TimedOut, TransportError, WireprotoError
+from wireproto.net.retry import Verdict, briefly, verdict
+from wireproto.net.task import Steps, reply
+
+from . import PulsarApi_pb2 as api
+from .codes import (
+    InvalidTxnStatus,
+    NotAllowedError,
+    TopicNotFound,
+    TransactionCoordinatorNotFound,
+    TransactionNotFound,
+    UnknownError,
+)
+from .connection import asking
+from .frames import encode, reply_body
+from .request import COORDINATOR
+from .topics import parse_topic
+
+if TYPE_CHECKING:
+    from wireproto._net import Call, Connection
+
+    from .cluster import PulsarCluster
+
+ASSIGN = parse_topic(COORDINATOR.removesuffix("-partition-"))
+OFF = "the cluster has no transactions: its brokers' setting transactionCoordinatorEnabled is false"
+OVER = (TransactionNotFound, InvalidTxnStatus)
+"""What is answered to whatever is asked of a transaction that has come to its end, or is about to."""
+_FINAL = (*OVER, NotAllowedError, AuthError, Closed, Forked)
+
+
+class TransactionId(NamedTuple):
+    """A transaction's number at its coordinator, which is `most`; as Java writes it."""
+
+    most: int
+    least: int
+
+    def __str__(self) -> str:
+        return f"({self.most},{self.least})"
+
+
+class Coordinators:
+    """See the module. May be shared by threads."""
+
+    def __init__(self, cluster: PulsarCluster) -> None:
+        self._cluster = cluster
+        self._links: dict[int, Connection] = {}  # that have been introduced
+        self._count = 1
+        self._turns = itertools.count(random.randrange(1 << 16))
+
+    def finding(self, until: float) -> Steps[None]:
+        """See that there are any. Raises NotAllowedError, naming the setting, where there are none."""
+        counting, retrying = self._cluster.lookup.counting, self._cluster.retrying
+        try:
+            self._count = (yield from retrying(lambda: counting(ASSIGN, until, create=False), until, judge=briefly())) or 1
+            yield from retrying(lambda: self._linked(self._next(), until), until, judge=_passing())
+        except (TopicNotFound, NotAllowedError) as why:
+            raise NotAllowedError(OFF) from why
+
+    def _next(self) -> int:
+        return next(self._turns) % self._count
+
+    def beginning(self, milliseconds: int, until: float) -> Steps[TransactionId]:
+        """A new transaction, which its coordinator rolls back after so long."""
+
+        def attempt() -> Steps[Any]:
+            number = self._next()
+            command = api.CommandNewTxn(tc_id=number, txn_ttl_millis=milliseconds)
+            return self._asked(number, command, until)
+
+        made = yield from self._cluster.retrying(attempt, until, judge=_passing())
+        return TransactionId(made.txnid_most_bits, made.txnid_least_bits)
+
+    def asking(self, command: Any, until: float) -> Steps[Any]:
+        """Something of a transaction that may be asked for twice."""
+        number = command.txnid_most_bits
+        return self._cluster.retrying(lambda: self._asked(number, command, until), until, judge=_passing())
+
+    def ending(self, number: TransactionId, commit: bool, until: float, sent: Callable[[], object] | None = None) -> Steps[None]:
+        """END_TXN, until its coordinator has answered, whatever happens meanwhile.
+
+        Args:
+            sent: called before each attempt leaves.
+        Raises:
+            TransactionNotFound, InvalidTxnStatus: it has ended by now, or is about to. NotAllowedError, AuthError, Closed.
+        """
+        action = api.COMMIT if commit else api.ABORT
+        command = api.CommandEndTxn(txnid_most_bits=number.most, txnid_least_bits=number.least, txn_action=action)
+
+        def attempt() -> Steps[Any]:
+            return self._asked(number.most, command, until, sent)
+
+        yield from self._cluster.retrying(attempt, until, judge=_ending)
+
+    def _asked(self, number: int, command: Any, until: float, sent: Callable[[], object] | None = None) -> Steps[Any]:
+        """One attempt, which has a time of its own."""
+        until = min(until, time.monotonic() + self._cluster.options.operation_timeout)
+        conn = yield from self._linked(number, until)
+        command.request_id = conn.next_token()
+        if sent is not None:
+            sent()
+        call = conn.submit(command.request_id, encode(command))
+        return (yield from self._answer(number, call, until))
+
+    def _answer(self, number: int, call: Call, until: float) -> Steps[Any]:
+        conn = call.conn
+        try:
+            return reply_body((yield from reply(call, until)), conn.peer)
+        except TimedOut:
+            self._forget(number, conn)
+            raise TimedOut(f"transaction coordinator {number} has not answered in time", peer=conn.peer) from None
+        except (TransportError, TransactionCoordinatorNotFound):
+            self._forget(number, conn)
+            raise
+
+    def _linked(self, number: int, until: float) -> Steps[Connection]:
+        """A connection to a coordinator that has been introduced."""
+        known = self._links.get(number)
+        if known is not None and not known.closed:
+            return known
+        cluster = self._cluster
+        broker = yield from cluster.lookup.finding(f"{COORDINATOR}{number}", until)
+        conn = yield from cluster.connecting(broker, "main", until)
+        yield from asking(conn, api.CommandTcClientConnectRequest(tc_id=number), until)
+        self._links[number] = conn
+        return conn
+
+    def _forget(self, number: int, conn: Connection) -> None:
+        if self._links.get(number) is conn:
+            del self._links[number]
+
+
+def _passing() -> Callable[[WireprotoError], Verdict]:
+    """A judge of what may be asked again: a coordinator that starts says UnknownError, too."""
+    return briefly(passing=(TimedOut, UnknownError), final=_FINAL)
+
+
+def _ending(error: WireprotoError) -> Verdict:
+    return verdict(error, passing=(WireprotoError,), final=_FINAL)

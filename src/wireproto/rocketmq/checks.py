@@ -1,0 +1,238 @@
+"""Check-backs: brokers ask what became of half messages whose end has not come, and any process of the group answers.
+
+What it is: `Checks`, of one role. A question (39) is read in the keeper and waits for its turn; the user's `check` is called in a worker
+thread, one question after the other, and the answer (37) goes back on the connection on which the broker asked. Under asyncio one that is
+a coroutine function is awaited in the event loop instead.
+
+    the half is                               answered with
+    ended here, or stored for nobody          that end again, without asking: the word for one half is the same for ever
+    committed, as this very broker has said   "abort", which takes off a copy that it stored meanwhile: a commit would be a second message
+    open here, or its end is under way        nothing: it is not decided, and another member's check may not know; the broker asks again
+    let go of, or another process's           what `check` says; None, an exception, any other word: nothing, which the log is told
+
+Each time before it asks, a broker stores the half anew, at another place (4.9.7 and 5.5.0): an answer bears the numbers of its question,
+and a half that is open here learns them, so that its end takes off the newest copy. 4.9.7 does so also while `check_after` lasts, without
+a word, and asks about what was committed with the first numbers. That a broker is still the one that has said so, and has lost nothing
+since, is known by the connection that it asks on.
+May assume: connections that brokers call on (`Presence`). Must not: run a plain `check` in the keeper, or send an answer twice.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakValueDictionary
+
+from wireproto._codec import decode_rocketmq
+from wireproto._net import Push
+from wireproto.errors import WireprotoError
+from wireproto.net.task import NEVER, Steps, is_async, offloaded
+
+from . import asked, remoting
+from .half import VERDICTS, CheckedMessage, HalfMessage, Place, State, Verdict
+from .messages import CheckTransactionStateRequest, EndTransactionRequest
+
+if TYPE_CHECKING:
+    from wireproto._net import Connection
+
+    from .cluster import RocketCluster
+    from .half import Check
+    from .options import RocketOptions
+
+WAITING = 2_000
+"""Questions that wait for their turn, as many as with Java's producer: of more, the broker asks again."""
+KEPT = 16_384
+"""Ends that are kept in mind. Asked about an older one, the check is asked, as it is in any other process."""
+ADDED = "__transactionId__"
+"""A property that 5.x brokers, and Java's clients, put into halves."""
+WORDS: Mapping[Verdict, int] = {"commit": 8, "abort": 12}
+"""What ends are on the wire: the transaction's bits of a stored message's sysFlag."""
+
+
+class Question(NamedTuple):
+    """What a broker asked, and where."""
+
+    conn: Connection
+    header: CheckTransactionStateRequest
+    body: bytes
+
+    @property
+    def transaction_id(self) -> str:
+        """The half's id: all copies of it have the same."""
+        return self.header.transaction_id or self.header.msg_id or self.header.offset_msg_id or ""
+
+
+def end(group: str, verdict: Verdict, topic: str, transaction_id: str, place: Place) -> EndTransactionRequest:
+    """The command that ends a half."""
+    return EndTransactionRequest(
+        producer_group=group,
+        tran_state_table_offset=place.table,
+        commit_log_offset=place.log,
+        commit_or_rollback=WORDS[verdict],
+        from_transaction_check=False,
+        msg_id=transaction_id,
+        transaction_id=transaction_id,
+        topic=topic,
+    )
+
+
+class Said(NamedTuple):
+    """An end. by: the connection that its broker asks on, if that has said that it was carried out."""
+
+    verdict: Verdict
+    by: Connection | None
+
+    def to(self, question: Question) -> Verdict:
+        """What is answered."""
+        return "abort" if self.by is question.conn else self.verdict
+
+
+class Checks:
+    """See the module."""
+
+    def __init__(self, cluster: RocketCluster, options: RocketOptions, group: str, check: Check) -> None:
+        self._cluster, self._options, self._group, self._check = cluster, options, group, check
+        self._awaiting = cluster.awaiting if is_async(check) else None
+        self._key = ("checks", cluster.next_id())
+        self._open: WeakValueDictionary[str, HalfMessage] = WeakValueDictionary()
+        self._said: OrderedDict[str, Said] = OrderedDict()
+        self._lock = threading.Lock()
+        self._waiting: OrderedDict[str, Question] = OrderedDict()  # the keeper's
+        self.closed = False
+
+    # --- what is known here ---
+
+    def opened(self, half: HalfMessage) -> None:
+        """It is in somebody's hands."""
+        with self._lock:
+            self._open[half.transaction_id] = half
+            self._said.pop(half.transaction_id, None)
+
+    def still_open(self) -> list[HalfMessage]:
+        """Those in hand that nobody has begun to end."""
+        return [half for half in list(self._open.values()) if half.state is State.OPEN]
+
+    def note(self, transaction_id: str, verdict: Verdict, by: Connection | None = None) -> None:
+        """From now on this is said of it. by: see `Said`."""
+        with self._lock:
+            self._said[transaction_id] = Said(verdict, by)
+            self._said.move_to_end(transaction_id)
+            while len(self._said) > KEPT:
+                self._said.popitem(last=False)
+
+    def _undecided(self, question: Question) -> bool:
+        """Whether it is in hand here; then its newest place is learnt."""
+        half = self._open.get(question.transaction_id)
+        if half is None or half.state not in (State.OPEN, State.COMMITTING, State.ABORTING):
+            return False
+        half.place = Place(question.header.tran_state_table_offset, question.header.commit_log_offset)
+        return True
+
+    # --- questions: in the keeper ---
+
+    def pushed(self, item: object) -> None:
+        """Take what a broker sends."""
+        if not isinstance(item, Push):
+            return
+        try:
+            command = remoting.decode(item.frame)
+            if command.code == CheckTransactionStateRequest.CODE:
+                self._take(Question(item.conn, CheckTransactionStateRequest.from_ext(command.ext), bytes(command.body)))
+            elif not command.is_one_way:
+                item.conn.send(asked.refusal(command, 3, f"request type {command.code} not supported").encode())
+        except WireprotoError as why:
+            item.conn.close(str(why))
+
+    def _take(self, question: Question) -> None:
+        if self.closed or self._undecided(question):
+            return
+        if len(self._waiting) >= WAITING and question.transaction_id not in self._waiting:
+            return
+        self._waiting[question.transaction_id] = question  # the newest has the numbers that count
+        self._cluster.tasks.shared(self._key, self._answering, f"check-backs of group {self._group}")
+
+    def _answering(self) -> Steps[None]:
+        while self._waiting and not self.closed:
+            transaction_id, question = self._waiting.popitem(last=False)
+            if transaction_id not in self._said:
+                found = yield from self._asking(question)
+                if found is None:
+                    continue
+                if transaction_id not in self._said:  # nor meanwhile
+                    self.note(transaction_id, found)
+            said = self._said.get(transaction_id)
+            if said is not None and not self.closed:
+                yield from self._answer(question, said)
+
+    def _asking(self, question: Question) -> Steps[Verdict | None]:
+        """What the user's check says; None: nothing, and the log was told why."""
+        if self._awaiting is not None:
+            word: Verdict | None = yield from self._awaiting(self._await, question)
+            return word
+        return (yield from offloaded(self._cluster.loop, NEVER, self._ask, question))
+
+    def _answer(self, question: Question, said: Said) -> Steps[None]:
+        header, word = question.header, said.to(question)
+        place = Place(header.tran_state_table_offset, header.commit_log_offset)
+        message = end(self._group, word, header.topic or "", question.transaction_id, place)
+        message.from_transaction_check = True
+        try:
+            yield from self._cluster.asking(question.conn, message, until=time.monotonic() + self._options.request_timeout)
+        except WireprotoError as why:
+            text = "group %s: the answer %r to %s about %s: %s"
+            self._cluster.told.info(("answer", self._group), text, self._group, word, question.conn.peer, question.transaction_id, why)
+        else:
+            self.note(question.transaction_id, said.verdict, question.conn)
+
+    # --- in a worker thread, or in the event loop ---
+
+    def _ask(self, question: Question) -> Verdict | None:
+        try:
+            found = self._check(self._message(question))
+        except BaseException as why:  # SystemExit and the like, too: the thread is not the user's
+            self._failed(question, why)
+            return None
+        return self._word(question, found)
+
+    async def _await(self, question: Question) -> Verdict | None:
+        if self.closed:
+            return None
+        try:
+            found: object = await self._check(self._message(question))  # type: ignore[misc]
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise  # the thread is the user's
+        except BaseException as why:  # a cancellation, too
+            self._failed(question, why)
+            return None
+        return self._word(question, found)
+
+    def _failed(self, question: Question, why: BaseException) -> None:
+        if not self.closed:
+            text, trace = "group %s: the check of %s failed: %s", "".join(traceback.format_exception(why))
+            self._cluster.told.warning(("check", self._group), text, self._group, question.transaction_id, trace)
+
+    def _word(self, question: Question, found: object) -> Verdict | None:
+        """What was said, if it is a word."""
+        told = self._cluster.told
+        if found is None:
+            told.info(("undecided", self._group), "group %s: the check of %s knows no end yet", self._group, question.transaction_id)
+        elif isinstance(found, str) and found in VERDICTS:
+            return found
+        else:
+            text = "group %s: the check of %s said %r, which is neither 'commit', 'abort' nor None"
+            told.warning(("word", self._group), text, self._group, question.transaction_id, found)
+        return None
+
+    def _message(self, question: Question) -> CheckedMessage:
+        options = self._options
+        columns, _ = decode_rocketmq(
+            question.body, topic=question.header.topic or "", partition=0, limit=options.decompress_limit, check_crc=options.check_crc
+        )
+        facts, (record,) = columns.facts, columns.records("", 0)
+        known: str = facts["unique_id"][0] or question.transaction_id
+        headers = tuple(pair for pair in record.headers if pair[0] != ADDED)
+        return CheckedMessage(facts["topic"][0], record.value, record.key, headers, record.timestamp, known)

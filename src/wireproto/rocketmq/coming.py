@@ -1,0 +1,140 @@
+"""Queues that a topic gets while a reader follows it, and those whose broker was away when it opened.
+
+What it is: a look at the route now and then, by a task; a queue that may be read and is not yet is read from then on. Where it begins:
+
+    it came later           its first record
+    it was known, and away  where the start means: LATEST is what was stored since the reader opened, or was sought there
+
+May assume: one thread at a time calls. Must not: wait; `look` takes in what a task has come to, and what it does may be done twice, since a
+signal may break in anywhere.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from wireproto.errors import Closed, WireprotoError
+from wireproto.net.task import NEVER, Steps, Task, after
+from wireproto.position import AtTime, Earliest, Latest
+
+from .passing import Refusals
+
+if TYPE_CHECKING:
+    from wireproto.position import TopicPartition
+
+    from .cluster import RocketCluster
+    from .fetch import Fetcher
+    from .options import RocketOptions
+    from .route import Queue, Route
+    from .times import Offsets
+
+    Found = dict[TopicPartition, tuple[Queue, int]]
+
+SOON = 5.0
+"""Seconds between looks while some queue that is known is not read."""
+AGAIN = 1.0
+"""Seconds until what could not be asked is asked again."""
+
+
+class Coming:
+    """Args:
+    start: EARLIEST, LATEST or AtTime: where queues begin that are known already.
+    route: what is known of the topic.
+    """
+
+    def __init__(
+        self,
+        cluster: RocketCluster,
+        options: RocketOptions,
+        offsets: Offsets,
+        fetcher: Fetcher,
+        start: Earliest | Latest | AtTime,
+        route: Route,
+    ) -> None:
+        self._cluster, self._options, self._offsets, self._fetcher, self._topic = cluster, options, offsets, fetcher, route.topic
+        self._refusals = Refusals(options.recovery_timeout)
+        self._task: Task[tuple[Found, WireprotoError | None]] | None = None
+        self.moved(start, route)
+
+    def moved(self, start: Earliest | Latest | AtTime, route: Route) -> None:
+        """The reader begins anew at `start`."""
+        self._start = AtTime(int(time.time() * 1000)) if isinstance(start, Latest) else start
+        self._known = frozenset(route.homes)
+        self._task, self._due = None, time.monotonic() + self._pause(route)
+
+    def _pause(self, route: Route) -> float:
+        whole = not self._unread(route.queues)
+        return self._options.route_age if whole else min(self._options.route_age, SOON)
+
+    def _unread(self, queues: Iterable[Queue]) -> list[Queue]:
+        cursors = self._fetcher.plan.cursors
+        read = {cursor.queue.home for cursor in list(cursors.values())}
+        return [queue for queue in queues if queue.home not in read and (self._topic, queue.partition) not in cursors]
+
+    @property
+    def next_look(self) -> float:
+        """When `look` has something to do at the latest; what comes sooner wakes the fetcher."""
+        return self._due if self._task is None else NEVER
+
+    def look(self) -> None:
+        """Read what a look has found, and begin the next one when it is due.
+
+        Raises:
+            WireprotoError: what does not pass, or has lasted `recovery_timeout`.
+        """
+        task = self._task
+        if task is None:
+            if time.monotonic() >= self._due:
+                self._task = task = self._cluster.tasks.spawn(self._looking(), f"queues of {self._topic}")
+                after(task, self._fetcher.wake)
+        elif task.done:
+            self._take(task)
+
+    def _take(self, task: Task[tuple[Found, WireprotoError | None]]) -> None:
+        found, problem = task.result()
+        for key, (queue, offset) in found.items():
+            if key not in self._fetcher.plan.cursors:
+                self._fetcher.add(self._topic, queue, offset, earliest=not offset)
+        route = self._cluster.routes.known(self._topic)
+        pause = AGAIN if problem is not None or route is None else self._pause(route)
+        self._task, self._due = None, time.monotonic() + pause
+        if problem is None:
+            self._refusals.over("coming")
+        elif not self._refusals.pass_over("coming", problem, time.monotonic()):
+            raise problem
+
+    def close(self) -> None:
+        """The reader is closed."""
+        if self._task is not None:
+            self._task.cancel(Closed("the reader was closed"))
+
+    def _looking(self) -> Steps[tuple[Found, WireprotoError | None]]:
+        """The queues that are to be read from now on, and what went wrong with others."""
+        cluster, until = self._cluster, time.monotonic() + self._options.request_timeout
+        known = cluster.routes.known(self._topic)
+        if known is not None and self._unread(known.queues):
+            cluster.routes.stale(self._topic)
+        found: Found = {}
+        try:
+            route = yield from cluster.routing(self._topic, until)
+        except WireprotoError as why:
+            return found, why
+        problems: list[WireprotoError] = []
+
+        def begin(queue: Queue) -> Steps[None]:
+            try:
+                found[self._topic, queue.partition] = queue, (yield from self._beginning(queue, until))
+            except WireprotoError as why:
+                problems.append(why)
+
+        new = self._unread(queue for queue in route.readable() if queue.address is not None)
+        yield from cluster.gathering({queue.home: begin(queue) for queue in new}, "the beginning")
+        return found, problems[0] if problems else None
+
+    def _beginning(self, queue: Queue, until: float) -> Steps[int]:
+        if isinstance(self._start, Earliest) or queue.home not in self._known:
+            return 0
+        yield from self._offsets.all_shown([queue], until)
+        return (yield from self._offsets.of(queue, self._start, until))

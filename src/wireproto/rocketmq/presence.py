@@ -1,0 +1,198 @@
+"""A producer group's member as brokers know it: heartbeats to all masters, on connections on which they call back.
+
+What it is: a broker asks whichever connection of a group has beaten to it what became of a half message (39), so a process that may be
+asked has one to every master of the cluster, whichever topics it sends to: the halves of a member that has died may lie anywhere.
+
+    join      heartbeat (34) to each master; one that is not there is beaten to again with the others
+    beat      each `heartbeat_interval`, and a connection that was lost is made again at once, ever later where it cannot be
+    leave     unregister (35), and the connections go; brokers would forget them with the connection, too
+
+A heartbeat that a goodbye overtakes leaves a connection in a broker's list that is closed: it asks nobody through such. Name servers are
+asked which masters there are; while none answers, the last that were known hold.
+Must not: read what brokers ask: that is the owner's, in the keeper.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from wireproto._net import REQUESTS, Mailbox
+from wireproto.errors import BrokerError, Closed, TransportError, WireprotoError
+from wireproto.net.retry import Policy, Waits
+from wireproto.net.task import NEVER, Steps
+
+from .bodies import HeartbeatData
+from .errors import NoMaster
+from .messages import HeartBeatRequest, UnregisterClientRequest
+from .passing import passes
+
+if TYPE_CHECKING:
+    from wireproto._net import Connection
+
+    from .cluster import RocketCluster
+    from .options import RocketOptions
+
+ASK = 3.0
+"""Seconds that one broker has to answer, so that one which is silent does not take the time of all; and the name servers, where the
+masters are known."""
+AGAIN = Policy(first=1.0, factor=2.0, ceiling=1e9, jitter=0.2)
+"""Waits until what could not be beaten to is tried again, up to the heartbeats that come anyway."""
+
+
+class Presence:
+    """Args:
+    called: takes what brokers send on these connections; called in the keeper.
+    """
+
+    def __init__(self, cluster: RocketCluster, options: RocketOptions, group: str, called: Callable[[object], None]) -> None:
+        self._cluster, self._options, self._group = cluster, options, group
+        self.id = cluster.next_id()
+        self._body = HeartbeatData(self.id, (group,)).encode()
+        self._box = Mailbox(cluster.loop, handler=called)
+        self._connections: dict[str, Connection] = {}
+        self._masters: list[str] = []
+        self._back = 0.0
+        self._closed = False
+        cluster.watch(self)
+
+    def joining(self, until: float) -> Steps[None]:
+        """Be known to every master; raises when none of them answers in time."""
+        everywhere = yield from self._cluster.retrying(lambda: self._beating(until), until)
+        self._later()
+        if not everywhere:
+            self._cluster.tasks.shared(("back", self.id), self._coming_back, f"heartbeats of group {self._group}")
+
+    def reaching(self, address: str, until: float) -> Steps[None]:
+        """Be known to this broker, which may be new: it is about to be sent to, and will ask. One that does not take it is beaten to with
+        the others."""
+        if self.calling(address) is None:
+            with contextlib.suppress(BrokerError, TransportError):
+                yield from self._beat(address, until)
+
+    def calling(self, address: str) -> Connection | None:
+        """The connection on which this broker calls, if it can."""
+        conn = self._connections.get(address)
+        return None if conn is None or conn.closed else conn
+
+    # --- heartbeats ---
+
+    def _known(self, until: float) -> Steps[list[str]]:
+        """All masters, as far as is known; raises NoMaster where there is none."""
+        patience = min(until, time.monotonic() + ASK) if self._masters else until
+        try:
+            self._masters = yield from self._cluster.masters(patience)
+        except WireprotoError as why:
+            if not self._masters or not passes(why):
+                raise
+        if not self._masters:
+            raise NoMaster("no broker of the cluster has a master")
+        return self._masters
+
+    def _beating(self, until: float) -> Steps[bool]:
+        """A heartbeat to each master, beside each other; whether all of them know us now. Raises when all of them failed."""
+        problems: list[WireprotoError] = []
+
+        def beat(address: str) -> Steps[None]:
+            try:
+                yield from self._beat(address, until)
+            except WireprotoError as why:
+                if not passes(why):
+                    raise
+                problems.append(why)
+                self._cluster.told.info(("beat", self._group, address), "group %s: no heartbeat to %s: %s", self._group, address, why)
+
+        masters = yield from self._known(until)
+        yield from self._cluster.tasks.every([(f"heartbeat to {address}", beat(address)) for address in masters], NEVER)
+        gone = [address for address, conn in self._connections.items() if conn.closed and address not in masters]
+        for address in gone:
+            del self._connections[address]
+        if len(problems) == len(masters):
+            raise problems[0]
+        return not problems
+
+    def _beat(self, address: str, until: float) -> Steps[None]:
+        until = min(until, time.monotonic() + ASK)
+        conn = yield from self._cluster.connecting(address, until, self.id)
+        conn.route(REQUESTS, self._box)
+        self._connections[address] = conn
+        if self._closed:  # meanwhile
+            self._hang_up()
+            return
+        yield from self._cluster.asking(conn, HeartBeatRequest(), self._body, until=until)
+
+    def _later(self) -> None:
+        """In the keeper: the next ones."""
+        if not self._closed:
+            self._cluster.loop.call_at(time.monotonic() + self._options.heartbeat_interval, self._now)
+
+    def _now(self) -> None:
+        if not self._closed:
+            self._cluster.tasks.shared(("beat", self.id), self._quietly, f"heartbeats of group {self._group}")
+            self._later()
+
+    def _quietly(self) -> Steps[bool]:
+        """Whether every master knows us that is there."""
+        if self._closed:
+            return True
+        try:
+            return (yield from self._beating(self._cluster.deadline(self._options.connect_timeout)))
+        except (BrokerError, TransportError):  # the next one comes
+            return False
+        except Closed:
+            return True
+
+    def lost(self, conn: Connection) -> None:
+        """In the keeper: a connection of the client was lost; if it was ours, that broker cannot call."""
+        if not self._closed and any(conn is mine for mine in list(self._connections.values())):
+            self._cluster.tasks.shared(("back", self.id), self._coming_back, f"heartbeats of group {self._group}")
+
+    def _coming_back(self) -> Steps[None]:
+        """At once, but a while later where connections are cut as they are made, ever later where none can be made."""
+        waits = Waits(AGAIN)
+        if time.monotonic() < self._back + AGAIN.first:
+            yield self._back + AGAIN.first
+        self._back = time.monotonic()
+        while not self._closed:
+            known = yield from self._quietly()
+            wait = waits.next()
+            if self._is_back(known) or wait >= self._options.heartbeat_interval:
+                return
+            yield time.monotonic() + wait
+
+    def _is_back(self, known: bool) -> bool:
+        """Whether all is well, or the role was closed meanwhile, and perhaps the client, so that nothing may wait."""
+        return self._closed or (known and not any(conn.closed for conn in self._connections.values()))
+
+    # --- the end ---
+
+    def closing(self, until: float) -> Steps[None]:
+        """Leave, and close the connections."""
+        self._closed = True
+        message = UnregisterClientRequest(client_id=self.id, producer_group=self._group)
+
+        def leave(conn: Connection) -> Steps[None]:
+            with contextlib.suppress(WireprotoError):
+                yield from self._cluster.asking(conn, message, until=min(until, time.monotonic() + ASK))
+
+        there = {address: conn for address, conn in self._connections.items() if not conn.closed}
+        try:
+            with contextlib.suppress(WireprotoError):
+                leaving = [(f"leaving group {self._group} at {address}", leave(conn)) for address, conn in there.items()]
+                yield from self._cluster.tasks.every(leaving, until)
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Close the connections, without a word."""
+        self._closed = True
+        self._cluster.unwatch(self)
+        self._hang_up()
+        self._box.close()
+
+    def _hang_up(self) -> None:
+        for conn in list(self._connections.values()):
+            self._cluster.pool.drop(conn, "the role was closed")
+        self._cluster.pool.forget(self.id, "the role was closed")

@@ -1,0 +1,74 @@
+"""The example of consume, process, produce: two programs of one group, killed again and again, bill each order once."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import wireproto
+from brokers import Kafka, Pulsar
+from brokers.process import spawn
+from chance import seed
+from integration.pulsar_tools import read_theirs, theirs
+from kafka_committed import seen
+from patience import LONG, until
+
+ROOT = Path(__file__).parents[2]
+ORDERS, KILLS = 400, 4
+_numbers = itertools.count()
+
+
+def program(url: str, source: str, target: str, name: str, out: Path) -> subprocess.Popen[bytes]:
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
+    command = [sys.executable, str(ROOT / "examples" / "once.py"), url, source, target, name, "--idle", "15"]
+    with out.open("ab") as log:
+        return spawn(command, env={**os.environ, "PYTHONPATH": paths}, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+
+def bills(broker: Kafka | Pulsar, target: str) -> list[bytes]:
+    """As clients see them that are not ours."""
+    if isinstance(broker, Kafka):
+        return sorted(seen(broker, target))
+    with theirs(broker) as official:
+        return sorted(message.data() for number in range(2) for message in read_theirs(official, f"{target}-partition-{number}"))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("broker", ["kafka-4.3.1-transactions", "pulsar-4.2.4-transactions"], indirect=True)
+def test_each_order_is_billed_once_whatever_is_killed(broker: Kafka | Pulsar, tmp_path: Path) -> None:
+    chance, stem = random.Random(seed()), f"{os.getpid()}-{next(_numbers)}"
+    source, target, out = f"orders-{stem}", f"bills-{stem}", tmp_path / "out"
+    expected = sorted(b"a bill for %03d" % number for number in range(ORDERS))
+    url = broker.url + ("?session_timeout=6" if isinstance(broker, Kafka) else "")
+    with wireproto.connect(broker.url) as client:
+        admin: Any = client.admin()
+        for topic in (source, target):
+            admin.create_topic(topic, partitions=2)
+        programs = [program(url, source, target, f"{stem}-{number}", out) for number in range(2)]
+        try:
+            with client.producer(source) as producer:
+                for first in range(0, ORDERS, ORDERS // KILLS):
+                    for number in range(first, first + ORDERS // KILLS):
+                        producer.send(b"%03d" % number, partition=number % 2)
+                        producer.flush(LONG)  # a batch is what a poll hands out
+                    least = first + chance.randrange(ORDERS // KILLS // 2)
+                    until(lambda least=least: len(bills(broker, target)) >= least, limit=120.0)
+                    which = chance.randrange(2)
+                    programs[which].kill()
+                    programs[which].wait()
+                    programs[which] = program(url, source, target, f"{stem}-{which}", out)
+            until(lambda: bills(broker, target) == expected, limit=120.0)
+            for one in programs:
+                assert one.wait(LONG) == 0, out.read_text()
+        finally:
+            for one in programs:
+                one.kill()
+                one.wait()
+    assert bills(broker, target) == expected
