@@ -53,10 +53,12 @@ class Job:
 
 @dataclass
 class Outcome:
-    """What became of a job: ``verdict`` is "ok", "FAILED", "ENDED" or "NOT RUN"; seconds of the clock and of the processor."""
+    """What became of a job: ``verdict`` is "ok", "FAILED", "ENDED" or "NOT RUN"; ``code`` is its last exit code other than 0; seconds of
+    the clock and of the processor."""
 
     job: Job
     verdict: str = "NOT RUN"
+    code: int = 0
     counts: collections.Counter[str] = field(default_factory=collections.Counter)
     seconds: float = 0.0
     processor: float = 0.0
@@ -126,6 +128,7 @@ class _Running:
         if not tests and not code:
             counts["passed"] += 1
         if code:
+            self.outcome.code = code
             if self.outcome.verdict == "ok":
                 self.outcome.verdict = "FAILED"
             if not counts["failed"] and not counts["errors"]:

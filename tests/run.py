@@ -7,6 +7,9 @@ has ended; a part that is alone is printed as it comes. After `--minutes` everyt
 failed. The exit code is 0 only when all passed and nothing that must run was missing. What chance decides follows from one seed, the date
 if none is given, which the run prints: `--seed` repeats it.
 
+A test that fails is run once more when all parts have ended, unless its failure may be a lost or repeated record (flickers.py): one that
+passes then flickered, which the run names; it fails with more than three of them.
+
 A whole run leaves .cache/ran.json: what ran where, on which commit, what failed, what was skipped and why, and the seconds of each file.
 Parts run by hand leave it alone. `--table` writes docs/conformance.md from it.
 """
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import datetime
 import fcntl
 import json
 import os
@@ -30,6 +34,7 @@ from typing import Any
 
 import budget
 import chance
+import flickers
 from brokers import table
 from lanes import OUTCOMES, Job, Lanes, Outcome
 
@@ -48,7 +53,7 @@ FUZZED = (  # a thousand changed inputs a message and more; the rest for a few s
     "lz4 kafka-encoding framer matchers --seconds 4",
 )
 PARTS = ("lint", "unit", "wire", "fuzz", "conformance", "real", "integration", "spark", "campaign", "bench")
-MORE = ("soak",)  # by name only: what `make soak` runs beside its kills
+MORE = ("soak", "matrix")  # by name only: what `make soak` runs beside its kills; older and odd brokers
 
 
 def tool(name: str, *arguments: str) -> list[str]:
@@ -75,6 +80,8 @@ class Suite:
                 yield self._pytest(name, "tests/spark", which, "kafka", "--durations=12", cores=cores)
         if "soak" in self.parts:
             yield self._pytest("spark soak", "tests/spark", "--soak", "only")
+        if "matrix" in self.parts:
+            yield self._pytest("spark matrix", "tests/spark", "--nightly", "only", cores=0.5)
         yield from self._brokers()  # the longest first, so that little is left to wait for
         if "wire" in self.parts:
             yield from self._wire()
@@ -122,6 +129,9 @@ class Suite:
         others = [f"tests/{part}" for part in ("conformance", "integration") if part in self.parts]
         if others:
             yield self._pytest("no broker", *others, "--broker", "none", cores=0.5)
+        for protocol in PROTOCOLS if "matrix" in self.parts else ():
+            words = ("tests/conformance", "tests/integration", "--nightly", "only", "--broker", "real", "--protocol", protocol)
+            yield self._pytest(f"{protocol} matrix", *words, cores=0.5)
         for protocol in PROTOCOLS if "soak" in self.parts else ():
             words = ("tests/conformance", "tests/integration", "--soak", "only", "--protocol", protocol)
             yield self._pytest(f"{protocol} soak", *words, cores=0.5)
@@ -181,6 +191,64 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
+def failures(jobs: Sequence[Job], folder: Path) -> list[flickers.Failure]:
+    """Read which tests failed in the jobs' pytest sessions, a test once."""
+    found = []
+    for job in jobs:
+        path = folder / f"{job.file}.json"
+        if not path.exists():
+            continue  # `gathered` counts it as a failure
+        of_job = table.load(path)
+        entries: dict[str, list[str]] = {}
+        for entry in of_job.failures:
+            if entry in of_job.details:  # else a module that cannot be imported
+                entries.setdefault(of_job.details[entry]["test"], []).append(entry)
+        for test, names in entries.items():
+            details = [of_job.details[name] for name in names]
+            believed = next((detail["believed"] for detail in details if detail["believed"]), "")
+            found.append(flickers.Failure(test, job.name, tuple(names), believed, details[0]["words"]))
+    return found
+
+
+def again(job: Job, test: str, number: int, folder: Path) -> Job:
+    """The job that runs one test of a job once more, with nothing beside it."""
+    (command,) = job.commands
+    name = f"again {number}"
+    kept = [word for word in command if not word.startswith(("tests/", "--broker-table=", "--durations="))]
+    fresh = Job(name, [], alone=True)
+    return Job(name, [[*kept, test, f"--broker-table={folder / fresh.file}.json"]], alone=True)
+
+
+def judged(lanes: Lanes, outcomes: Sequence[Outcome], results: table.Results, folder: Path) -> flickers.Judgement:
+    """Run failed tests again, and take what flickered out of `results` and `outcomes`."""
+    jobs = {outcome.job.name: outcome.job for outcome in outcomes}
+    numbers = iter(range(1, 1 << 30))
+
+    def passes(failure: flickers.Failure) -> bool:
+        say(f"\n=== run again, alone: {failure.test}")
+        return lanes.run([again(jobs[failure.job], failure.test, next(numbers), folder)])[0].verdict == "ok"
+
+    ended = [outcome.job for outcome in outcomes if outcome.verdict in ("ok", "FAILED")]
+    found = flickers.judge(failures(ended, folder), passes, flickers.read(), datetime.date.today())
+    for failure in found.flickered:
+        results.flickered(failure.entries, failure.test)
+    for outcome in outcomes:
+        mine = [failure for failure in found.flickered if failure.job == outcome.job.name]
+        taken_back = sum(len(failure.entries) for failure in mine)
+        if not taken_back or outcome.code != 1 or outcome.verdict != "FAILED":
+            continue  # an exit code other than 1 is not that of failed tests
+        counts = outcome.counts
+        ran = sum(any(not entry.endswith(" (teardown)") for entry in failure.entries) for failure in mine)
+        if counts["failed"] + counts["errors"] == taken_back:
+            outcome.verdict = "ok"
+        for word in ("failed", "errors"):
+            back = min(counts[word], taken_back)
+            counts[word] -= back
+            taken_back -= back
+        counts["passed"] += ran
+    return found
+
+
 def gathered(jobs: Sequence[Job], folder: Path) -> table.Results:
     """What the jobs' pytest sessions left, as one."""
     found = table.Results()
@@ -217,7 +285,7 @@ def closing(outcomes: Sequence[Outcome], seconds: float) -> str:
     return f"{', '.join(words) or 'no tests ran'} in {seconds:.2f}s ({long})"
 
 
-def report(outcomes: Sequence[Outcome], results: table.Results, machine: budget.Machine, seed: int) -> bool:
+def report(outcomes: Sequence[Outcome], results: table.Results, machine: budget.Machine, seed: int, judgement: flickers.Judgement) -> bool:
     """Say what became of everything; whether all is as it must be."""
     say("\n=== parts of make test: minutes of the clock, of processors")
     for outcome in outcomes:
@@ -236,14 +304,22 @@ def report(outcomes: Sequence[Outcome], results: table.Results, machine: budget.
             say(line)
     if grossly and not machine.busy:
         say(f"FAILED: {grossly} files took more than {budget.GROSS} times what is recorded, on a machine without other work")
+    for name, words in sorted(results.boots_again.items()):
+        say(f"\n=== {name} did not boot at once: attempt {len(words) + 1} counts; the others' words:")
+        say("\n".join(words))
+    for line in judgement.lines():
+        say(line)
     if results.failures:
+        reasons = {entry: why for failure, why in judgement.failed for entry in failure.entries}
         say("\n=== failed")
         for name in results.failures:
-            say(f"FAILED {name}")
+            say(f"FAILED {name}{f' ({reasons[name]})' if name in reasons else ''}")
+    for why in judgement.fails:
+        say(f"FAILED: {why}")
     unwell = any(outcome.verdict != "ok" for outcome in outcomes)
-    if unwell or results.failures:
+    if unwell or results.failures or judgement.fails:
         say(f"seed {seed}: make test ARGS='--seed {seed}' repeats what chance chose")
-    return not (unwell or results.missing or results.failures or (grossly and not machine.busy))
+    return not (unwell or results.missing or results.failures or judgement.fails or (grossly and not machine.busy))
 
 
 def whole(outcomes: Sequence[Outcome]) -> bool:
@@ -299,7 +375,8 @@ def main() -> int:
         first.counts = collections.Counter() if first.verdict == "ok" else collections.Counter(failed=1)  # installing is no test
         outcomes.insert(0, first)
         results = gathered(jobs, folder)
-        code = 0 if report(outcomes, results, machine, given.seed) else 1
+        judgement = judged(lanes, outcomes, results, folder)
+        code = 0 if report(outcomes, results, machine, given.seed, judgement) else 1
         if not given.parts and whole(outcomes):
             keep(results, outcomes, code, given.seed, time.monotonic() - began, begun)
             if given.table:
@@ -307,6 +384,8 @@ def main() -> int:
         unrun = [outcome.job.name for outcome in outcomes if outcome.verdict in ("NOT RUN", "ENDED")]
         if unrun:
             say(f"did not run to the end ({given.minutes:.0f} minutes): {', '.join(unrun)}")
+        if results.flickers:
+            say(f"{len(results.flickers)} flickered (of {flickers.MOST} at most): {', '.join(results.flickers)}")
         say(closing(outcomes, time.monotonic() - began))
     return code
 

@@ -6,6 +6,8 @@
     @pytest.mark.broker("pulsar-4.2.4")                     # for tests that take `broker_pool` and start what they need
     def test_other(broker_pool): broker_pool.get("pulsar-4.2.4")
 
+Tests on older and odd brokers (`catalogue.AT_NIGHT`) run with ``--nightly only`` or ``too``, and where ``--broker`` names their broker.
+
 Options: ``--protocol kafka`` (repeatable), ``--broker dev|real|<part of a name>`` (repeatable) pick tests that name a broker, ``--broker
 none`` those that name none, ``--except kafka`` those that do not name this protocol; ``--broker-table FILE`` writes what ran, failed and
 was skipped to a JSON file; tests/run.py gathers those.
@@ -25,10 +27,11 @@ import pytest
 
 import chance
 import ci
+import flickers
 
 from . import table
 from .base import Broker
-from .catalogue import CATALOGUE, Pool, Unavailable
+from .catalogue import CATALOGUE, Pool, Unavailable, at_night
 
 POOL = pytest.StashKey[Pool]()
 NEEDS = pytest.StashKey[tuple[str, ...]]()
@@ -44,6 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--broker", action="append", default=[], help="only tests on: none, dev, real, or names that contain this (repeatable)")
     group.addoption("--face", choices=("sync", "aio"), help="only conformance tests over this face of the clients (default: both)")
     group.addoption("--soak", choices=("no", "only", "too"), default="no", help="tests marked soak, which make soak runs (default: no)")
+    group.addoption("--nightly", choices=("no", "only", "too"), default="no", help="tests on older and odd brokers (default: no)")
     group.addoption("--broker-table", type=Path, default=None, metavar="FILE", help="write what ran where to this JSON file")
 
 
@@ -89,13 +93,16 @@ def _of(found: tuple[str, ...], protocols: list[str]) -> bool:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     protocols, brokers, soak = config.getoption("protocol"), config.getoption("broker"), config.getoption("soak")
-    excepted = config.getoption("except")
+    excepted, nightly = config.getoption("except"), config.getoption("nightly")
+    named = [broker for broker in brokers if broker not in ("none", "dev", "real")]
     kept: list[pytest.Item] = []
     dropped: list[pytest.Item] = []
     for item in items:
         item.stash[NEEDS] = names(item)
         marked = item.get_closest_marker("soak") is not None
         fits = soak == "too" or marked is (soak == "only")
+        if nightly != "too" and not named:
+            fits = fits and any(at_night(name, item.nodeid) for name in item.stash[NEEDS]) is (nightly == "only")
         (kept if fits and chosen(item.stash[NEEDS], protocols, brokers, excepted) else dropped).append(item)
     if dropped:
         config.hook.pytest_deselected(items=dropped)
@@ -148,6 +155,7 @@ def start(config: pytest.Config, name: str) -> Broker:
         missing(name, str(why))
     finally:
         _RESULTS.boot_seconds.update(pool.boot_seconds)
+        _RESULTS.boots_again |= pool.boots_again
 
 
 def missing(name: str, why: str) -> NoReturn:
@@ -185,17 +193,44 @@ def fault_proxy() -> Iterator[Any]:
         yield proxy
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep of a failure what tests/run.py needs to judge it: whether it may be run again, and its traceback."""
+    report = yield
+    if report.failed and call.excinfo is not None:
+        marked = item.get_closest_marker("no_rerun") is not None
+        needs = item.stash[NEEDS]
+        _RESULTS.details[_entry(report)] = {
+            "test": report.nodeid,
+            "believed": flickers.believed(report.nodeid, item.path, call.excinfo.value, marked=marked),
+            "words": report.longreprtext[-flickers.TRACEBACK :],
+            "part": _part(report.nodeid),
+            "brokers": " ".join(needs),
+        }
+    return report
+
+
+def _part(test: str) -> str:
+    """The part of the suite that a test belongs to: its folder."""
+    return test.split("/")[1] if test.count("/") > 1 else "tests"
+
+
+def _entry(report: pytest.TestReport) -> str:
+    """A failure's line in the results."""
+    return f"{report.nodeid}{f' ({report.when})' * (report.when != 'call')}"
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     file = report.nodeid.partition("::")[0]
     _SECONDS[file] += report.duration
     if report.when != "call" and report.outcome == "passed":
         return
-    part = report.nodeid.split("/")[1] if report.nodeid.count("/") > 1 else "tests"
+    part = _part(report.nodeid)
     found = [str(name) for kind, name in report.user_properties if kind == "broker"]
     for name in found:
         _RESULTS.count(name, part, report.outcome)
     if report.failed:
-        _RESULTS.failures.append(f"{report.nodeid}{f' ({report.when})' * (report.when != 'call')}")
+        _RESULTS.failures.append(_entry(report))
     if report.skipped:
         why = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr).removeprefix("Skipped: ")
         _RESULTS.skip(why.splitlines()[0], found[0] if found else part)

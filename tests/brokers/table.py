@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,9 @@ class Results:
     Attributes:
         counts: by broker, part and outcome. missing: what could not run, and why. boot_seconds: of brokers.
         failures: ids of tests. skips: by reason and place, a broker or a part. seconds: by session and file.
+        details: of each failure its test, why it is believed without a second run ("" where it is not), and its traceback.
+        flickers: ids of tests that failed once and passed when run again alone; they are no failures.
+        boots_again: brokers that were ready at a later attempt only, with the words of the earlier ones.
     """
 
     counts: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
@@ -32,6 +35,9 @@ class Results:
     failures: list[str] = field(default_factory=list)
     skips: dict[str, dict[str, int]] = field(default_factory=dict)
     seconds: dict[str, dict[str, float]] = field(default_factory=dict)
+    details: dict[str, dict[str, str]] = field(default_factory=dict)
+    flickers: list[str] = field(default_factory=list)
+    boots_again: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
@@ -60,8 +66,25 @@ class Results:
             for name, seconds in files.items():
                 kept[name] = kept.get(name, 0.0) + seconds
         self.failures += other.failures
+        self.flickers += other.flickers
+        self.details |= other.details
+        for name, words in other.boots_again.items():
+            self.boots_again.setdefault(name, []).extend(words)
         self.missing |= other.missing
         self.boot_seconds |= other.boot_seconds
+
+    def flickered(self, entries: Iterable[str], test: str) -> None:
+        """Take these failures of a test back, which passed when it was run again."""
+        ran = False
+        for entry in entries:
+            self.failures.remove(entry)
+            detail = self.details[entry]
+            once = not entry.endswith(" (teardown)")  # behind a test that was counted as passed
+            for broker in detail["brokers"].split():
+                self.count(broker, detail["part"], "failed", -1)
+                self.count(broker, detail["part"], "passed", int(once and not ran))
+            ran = ran or once
+        self.flickers.append(test)
 
     def to_json(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(self)}
@@ -74,7 +97,7 @@ def load(path: Path) -> Results:
 
 def results_of(facts: dict[str, Any]) -> Results:
     """Results from what a file holds."""
-    return Results(**{each.name: facts[each.name] for each in fields(Results)})
+    return Results(**{each.name: facts[each.name] for each in fields(Results) if each.name in facts})
 
 
 def _cell(counts: dict[str, int] | None) -> str:
@@ -115,6 +138,11 @@ def page(results: Results, facts: dict[str, Any]) -> str:
         *_grid(head, body),
         *(f"\nNOT RUN: {name}: {why}" for name, why in sorted(results.missing.items())),
         *(["", "## Failed", "", *(f"- `{name}`" for name in results.failures)] if results.failures else []),
+        *(
+            ["", "## Failed once, passed when run again alone", "", *(f"- `{name}`" for name in results.flickers)]
+            if results.flickers
+            else []
+        ),
         "",
         "## Skipped",
         "",

@@ -73,6 +73,7 @@ def stored(broker: Broker, topic: str) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("fault", [reset, end_of_stream, silence, half_open, slow_bytes], ids=lambda fault: str(fault.__name__))
+@pytest.mark.no_rerun
 def test_a_record_is_stored_whatever_its_connection_meets(broker: Broker, fault_proxy: Any, fault: Callable[..., None]) -> None:
     topic = made(broker)
     given = (

@@ -32,6 +32,7 @@ def values(role: Any, wanted: int, **options: Any) -> list[bytes]:
 
 
 @pytest.mark.parametrize("batching", [False, True], ids=["single", "batched"])
+@pytest.mark.no_rerun
 def test_a_topic_unloaded_in_mid_produce_loses_nothing_and_keeps_the_order(broker: Pulsar, batching: bool) -> None:
     topic = new_topic(broker)
     with ours(broker) as client:
@@ -97,6 +98,7 @@ def test_a_consumer_goes_on_over_unloads_without_repeat(broker: Pulsar) -> None:
             assert consumer.poll(1.0) is None
 
 
+@pytest.mark.no_rerun
 def test_a_crash_loses_nothing_acknowledged(broker: Pulsar) -> None:
     topic = new_topic(broker, partitions=2)
     with (
@@ -147,6 +149,7 @@ def test_failover_of_two_members(broker: Pulsar) -> None:
         second.close()
 
 
+@pytest.mark.no_rerun
 def test_key_shared_members_share_by_key_and_lose_nothing(broker: Pulsar) -> None:
     topic = new_topic(broker)
     with ours(broker) as one, ours(broker) as two, one.producer(topic, batching=False) as producer:

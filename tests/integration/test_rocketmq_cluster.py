@@ -49,6 +49,7 @@ def read(client: RocketClient, topic: str, wanted: set[bytes]) -> list[bytes]:
         assert time.monotonic() < deadline, f"missing {sorted(wanted - set(found))[:5]}"
 
 
+@pytest.mark.no_rerun
 def test_queues_are_numbered_over_both_and_hold_each_record_once(broker: RocketMQ, client: RocketClient, topic: str) -> None:
     assert homes(client, topic) == {0: "broker-a", 1: "broker-a", 2: "broker-a", 3: "broker-b", 4: "broker-b"}
     sent = {b"%d" % number: b"key-%d" % (number % 9) for number in range(300)}

@@ -160,6 +160,7 @@ def test_records_that_may_go_anywhere_go_to_the_queues_that_are_left(client: Roc
 @pytest.mark.parametrize(
     ("broker", "lost"), [(OLD, "fewer"), (OLD, "write-only"), (NEW, "fewer"), (NEW, "write-only")], indirect=["broker"]
 )
+@pytest.mark.no_rerun
 def test_readers_that_are_opened_meanwhile_lose_nothing(client: RocketClient, topic: str, broker: RocketMQ, lost: str) -> None:
     write(broker, topic, range(40))
     client.cluster.route(topic, client.deadline(10.0))

@@ -116,6 +116,19 @@ PIECES = (
         (module("benchmarks", "--minutes", "36", step="bench", figure=r"^(\d+ rows, \d+ failures)"),),
     ),
     Piece(
+        "matrix",
+        "the tests on older and odd brokers, which `make test` runs on the newest ones",
+        tuple(
+            module("pytest", "-q", "-p", "no:cacheprovider", *folders, "--nightly", "only", *words, step=name)
+            for name, folders, words in (
+                ("kafka", ("tests/conformance", "tests/integration"), ("--broker", "real", "--protocol", "kafka")),
+                ("pulsar", ("tests/conformance", "tests/integration"), ("--broker", "real", "--protocol", "pulsar")),
+                ("rocketmq", ("tests/conformance", "tests/integration"), ("--broker", "real", "--protocol", "rocketmq")),
+                ("spark", ("tests/spark",), ()),
+            )
+        ),
+    ),
+    Piece(
         "soak",
         "`make soak`: streaming jobs whose driver, workers and brokers are killed",
         tuple(module("spark.kills", "--job", job, "--out", f".cache/nightly/soak-{job}.txt", step=job, figure=r"^(.+)$") for job in JOBS),

@@ -146,6 +146,7 @@ def test_a_first_batch_of_the_connector_that_was_not_finished_is_not_passed_over
     assert sorted(int(row.value) for row in kept(jvm, tmp_path).collect()) == list(range(30, 40))
 
 
+@pytest.mark.no_rerun
 def test_a_first_batch_of_ours_that_was_not_finished_loses_nothing(jvm: SparkSession, kafka: Kafka, tmp_path: Path, fresh: Fresh) -> None:
     topic = fresh("cut-short")
     make(kafka, topic)

@@ -198,6 +198,7 @@ def test_options_may_change_between_runs(spark: SparkSession, kafka: Kafka, fill
     assert values(kept(spark, tmp_path)) == list(range(35))
 
 
+@pytest.mark.no_rerun
 def test_a_stream_from_the_end_loses_nothing_when_its_first_batch_is_run_again(
     spark: SparkSession, kafka: Kafka, filled: Filled, tmp_path: Path
 ) -> None:

@@ -1,12 +1,11 @@
-"""Nothing is lost when the driver, a worker or the broker is killed, again and again; see `kills`. The exactly-once job each day, and by
-the seed one of the others."""
+"""Nothing is lost when the driver, a worker or the broker is killed, again and again; see `kills`. The exactly-once job from Kafka to Kafka
+each time; the others are a part of `make soak`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,8 +17,6 @@ from spark.peers import QUIET
 
 pytestmark = [QUIET, pytest.mark.timeout(900)]
 SIZE = jobs.Size(total=70_000, each=2, batch=5_000, seed=chance.seed())  # other points each day
-BY_DAY = ("kafka", "pulsar", "recut", "pulsar-once")
-TODAY = BY_DAY[SIZE.seed % len(BY_DAY)]
 
 
 @pytest.fixture(scope="module")
@@ -37,18 +34,13 @@ def killed(name: str, folder: Path, kafka: Kafka) -> None:
     assert not wrong, f"seed {SIZE.seed}\n" + "\n".join(wrong)
 
 
-def today(name: str) -> Callable[[Callable[..., None]], Any]:
-    """Left to `make soak` when it is another job's day."""
-    return (lambda test: test) if name == TODAY else pytest.mark.soak
-
-
-@today("kafka")
+@pytest.mark.soak
 @pytest.mark.broker("kafka-4.3.1")
 def test_kafka_to_kafka_loses_nothing_and_keeps_each_key_s_order(kafka: Kafka, tmp_path: Path) -> None:
     killed("kafka", tmp_path, kafka)
 
 
-@today("recut")
+@pytest.mark.soak
 @pytest.mark.broker("kafka-4.3.1")
 def test_kafka_to_kafka_loses_nothing_though_each_start_cuts_other_tasks(kafka: Kafka, tmp_path: Path) -> None:
     killed("recut", tmp_path, kafka)
@@ -68,7 +60,7 @@ def test_a_sink_with_fixed_names_and_markers_does_not(kafka: Kafka, tmp_path: Pa
     assert any("lost" in line or "repeated" in line for line in wrong), wrong
 
 
-@today("pulsar-once")
+@pytest.mark.soak
 @pytest.mark.broker("kafka-4.3.1", "pulsar-4.2.4-transactions")
 def test_kafka_to_pulsar_writes_each_record_once_though_each_start_cuts_other_tasks(kafka: Kafka, tmp_path: Path) -> None:
     try:
@@ -77,7 +69,7 @@ def test_kafka_to_pulsar_writes_each_record_once_though_each_start_cuts_other_ta
         plugin.missing("pulsar-4.2.4-transactions", str(why))
 
 
-@today("pulsar")
+@pytest.mark.soak
 @pytest.mark.broker("kafka-4.3.1", "pulsar-4.2.4")
 def test_kafka_to_pulsar_stores_each_record_once_and_keeps_each_key_s_order(kafka: Kafka, tmp_path: Path) -> None:
     try:

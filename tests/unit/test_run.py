@@ -17,6 +17,7 @@ import pytest
 from benchmarks import suites
 
 import budget
+import flickers
 import run
 from brokers import table
 from brokers.catalogue import CATALOGUE
@@ -233,10 +234,10 @@ def test_the_machines_other_work_is_seen() -> None:
 def test_what_is_missing_or_failed_fails_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     fine, machine = [Outcome(Job("unit", []), "ok")], budget.Machine()
     machine.stop()
-    assert run.report(fine, table.Results(), machine, 7)
-    assert not run.report(fine, table.Results(missing={"kafka-4.3.1": "no mvn"}), machine, 7)
-    assert not run.report(fine, table.Results(failures=["a::b"]), machine, 7)
-    assert not run.report([Outcome(Job("wire", []))], table.Results(), machine, 7)
+    assert run.report(fine, table.Results(), machine, 7, flickers.Judgement())
+    assert not run.report(fine, table.Results(missing={"kafka-4.3.1": "no mvn"}), machine, 7, flickers.Judgement())
+    assert not run.report(fine, table.Results(failures=["a::b"]), machine, 7, flickers.Judgement())
+    assert not run.report([Outcome(Job("wire", []))], table.Results(), machine, 7, flickers.Judgement())
     said = capsys.readouterr().out
     assert "NOT RUN: kafka-4.3.1: no mvn" in said
     assert "--seed 7" in said

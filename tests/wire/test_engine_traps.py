@@ -104,6 +104,7 @@ def storm(conn: Connection, seconds: float, rings: int, calls: int) -> list[obje
     return wrong
 
 
+@pytest.mark.no_rerun
 def test_a_storm_of_signals_loses_nothing(loop: Loop, port: int) -> None:
     conn = connect(loop, port)
     assert storm(conn, 3.0, rings=300, calls=100) == []

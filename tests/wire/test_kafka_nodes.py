@@ -105,6 +105,7 @@ def test_a_fetch_that_waits_is_answered_when_its_leader_changes(broker: DevBroke
     assert codes == [FENCED]
 
 
+@pytest.mark.no_rerun
 def test_nothing_is_lost_or_repeated_while_leaders_move_and_nodes_go_and_come(broker: DevBroker, client: Any, dial: Any) -> None:
     client.admin().create_topic("restless", partitions=3)
     found: list[int] = []
