@@ -97,6 +97,7 @@ def test_kafka_python_writes_and_reads_across_nodes(broker: DevBroker, topic: st
             producer.flush(SECONDS)
             while len(found) < (turn + 1) * EACH:
                 found.append(next(consumer).value)
+        consumer.topics()  # an answer to its last request: `close` leaves the socket open of one that it has not sent yet
     finally:
         consumer.close()
         producer.close()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import confluent_kafka
@@ -42,17 +43,30 @@ def confluent_read(bootstrap: str, topic: str, partitions: int, count: int) -> l
     return sorted(rows)
 
 
-def kafka_python_read(bootstrap: str, topic: str, partitions: int, count: int) -> list[Row]:
-    consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", check_crcs=True)
-    consumer.assign([kafka.TopicPartition(topic, number) for number in range(partitions)])
-    rows: list[Row] = []
-    deadline = time.monotonic() + SECONDS
+@contextmanager
+def kafka_python(bootstrap: str, **options: Any) -> Iterator[kafka.KafkaConsumer]:
+    """A consumer of kafka-python that leaves no socket behind.
+
+    Its `close` ends the thread that writes: a request that this one has not come to send yet keeps its socket open for good, and whichever
+    test runs when that is collected fails. It asks for metadata again 100 ms after it has begun, and for records ahead of each poll; what
+    it was asked for last is answered when `topics` is.
+    """
+    consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, bootstrap_timeout_ms=int(SECONDS * 1000), **options)
     try:
+        yield consumer
+        consumer.topics()
+    finally:
+        consumer.close()
+
+
+def kafka_python_read(bootstrap: str, topic: str, partitions: int, count: int) -> list[Row]:
+    rows: list[Row] = []
+    with kafka_python(bootstrap, auto_offset_reset="earliest", check_crcs=True) as consumer:
+        consumer.assign([kafka.TopicPartition(topic, number) for number in range(partitions)])
+        deadline = time.monotonic() + SECONDS
         while len(rows) < count and time.monotonic() < deadline:
             for records in consumer.poll(1000).values():
                 rows += [Row(r.partition, r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in records]
-    finally:
-        consumer.close()
     return sorted(rows)
 
 

@@ -17,6 +17,8 @@ from wireproto.errors import ConcurrentUse, OptionError, Revoked, RoleUnsupporte
 from wireproto.kafka.codes import FencedInstanceId, GroupIdNotFound
 from wireproto.position import LogOffset
 
+from .kafka_peers import kafka_python
+
 BROKERS = ["kafka-3.9.2", "kafka-4.3.1"]
 _numbers = itertools.count()
 
@@ -157,11 +159,8 @@ def test_another_client_finds_the_epoch_beside_our_commit(broker: Broker, client
     client.admin().commit(f"{group}-alone", {key: LogOffset(topic, 0, 3)})
     found = []
     for name in (group, f"{group}-alone"):
-        theirs = kafka.KafkaConsumer(bootstrap_servers=broker.url.removeprefix("kafka://"), group_id=name, enable_auto_commit=False)
-        try:
+        with kafka_python(broker.url.removeprefix("kafka://"), group_id=name, enable_auto_commit=False) as theirs:
             found.append(theirs.committed(kafka.TopicPartition(*key), metadata=True))
-        finally:
-            theirs.close()
     assert [(one.offset, one.leader_epoch) for one in found] == [(10, 0), (3, -1)]
 
 

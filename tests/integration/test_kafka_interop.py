@@ -21,7 +21,6 @@ BROKERS = ["kafka-3.9.2", "kafka-4.3.1"]
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 PARTITIONS = 3
 _numbers = itertools.count()
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # sockets that kafka-python leaves open
 
 
 @pytest.fixture

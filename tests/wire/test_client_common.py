@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import socket
 import struct
 import threading
@@ -30,6 +32,14 @@ def broker() -> Iterator[DevBroker]:
         yield made
 
 
+@pytest.fixture
+def loaded(protocol: str) -> None:
+    """The first client of a protocol loads its adapter, for which a busy machine takes seconds that belong to no call's time."""
+    adapter = importlib.import_module(f"wireproto.{protocol}")
+    for module in pkgutil.walk_packages(adapter.__path__, f"{adapter.__name__}."):
+        importlib.import_module(module.name)
+
+
 @pytest.fixture(params=["does not accept", "accepts and says nothing"])
 def silent(request: pytest.FixtureRequest) -> Iterator[str]:
     """Address of a server that answers no attempt, or no request."""
@@ -44,6 +54,7 @@ def silent(request: pytest.FixtureRequest) -> Iterator[str]:
             filler.close()
 
 
+@pytest.mark.usefixtures("loaded")
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_one_connection_has_its_time_and_the_next_one_the_callers(protocol: str, silent: str) -> None:
     """What was not answered in `connect_timeout` is tried again, until `timeout` is over."""
@@ -65,6 +76,7 @@ def test_a_moment_of_silence_costs_an_attempt_and_no_call(broker: DevBroker, pro
             assert client.admin().list_topics(timeout=30.0) is not None
 
 
+@pytest.mark.usefixtures("loaded")
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_call_without_a_timeout_has_the_clients(protocol: str, silent: str) -> None:
     begin = time.monotonic()
