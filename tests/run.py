@@ -37,6 +37,7 @@ import chance
 import flickers
 from brokers import table
 from lanes import OUTCOMES, Job, Lanes, Outcome
+from load import Load
 
 CLONE = Path(__file__).resolve().parents[1]
 CACHE = CLONE / ".cache"
@@ -370,12 +371,15 @@ def main() -> int:
         jobs = Suite(given.parts or PARTS, folder, given.seed).jobs()
         machine = budget.Machine()
         first = install(lanes)
-        outcomes = lanes.run(jobs) if first.verdict == "ok" else [Outcome(job) for job in jobs]
+        with Load() as load:
+            outcomes = lanes.run(jobs) if first.verdict == "ok" else [Outcome(job) for job in jobs]
         machine.stop()
         first.counts = collections.Counter() if first.verdict == "ok" else collections.Counter(failed=1)  # installing is no test
         outcomes.insert(0, first)
         results = gathered(jobs, folder)
         judgement = judged(lanes, outcomes, results, folder)
+        say("\n=== whose processor time it was")
+        say("\n".join(load.lines()))
         code = 0 if report(outcomes, results, machine, given.seed, judgement) else 1
         if not given.parts and whole(outcomes):
             keep(results, outcomes, code, given.seed, time.monotonic() - began, begun)

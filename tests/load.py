@@ -1,0 +1,172 @@
+"""Where the processors' time goes while a run is under way: seconds by kind of process, and the highest load.
+
+What it is: `Load`, for tests/run.py. May assume: Linux (/proc), the standard library. Must not: know what the jobs are.
+
+Only processes below this one count, whatever their session: brokers have sessions of their own, and end with the process that started
+them. A process counts with what was last seen of it, up to one pause before its end; what it did behind that, and whatever began and ended
+between two samples, is missing. So short compilers and judges come out too low, and nothing is counted twice.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, Self
+
+PAUSE = 2.0
+"""Seconds between two samples."""
+_TICKS = os.sysconf("SC_CLK_TCK")
+_BROKERS = (  # main classes, as tests/brokers and Spark's own test programs start them
+    ("kafka broker", re.compile(r"^kafka\.(Kafka|tools\.\w+|admin\.\w+)$")),
+    ("rocketmq broker", re.compile(r"^org\.apache\.rocketmq\.(broker|namesrv|proxy|container)\.\w+$")),
+    ("pulsar broker", re.compile(r"^org\.apache\.pulsar\.Pulsar\w+$")),
+    ("zookeeper server", re.compile(r"^org\.apache\.zookeeper\.server\.[\w.]+$")),
+    ("spark jvm", re.compile(r"^org\.apache\.spark\.[\w.]+$")),
+)
+_OF_TOOLS = re.compile(r"^(cc1(plus)?|as|ld(\.\w+)?|collect2|lto\d?|g?cc|[gc]\+\+|clang(\+\+)?|cython|[\w-]+-(gcc|g\+\+|ld)(-\d+)?|javac)$")
+
+
+class Process(NamedTuple):
+    """One process as /proc shows it: its parent, the tick at which it began, and seconds of the processor."""
+
+    parent: int
+    began: int
+    seconds: float
+
+
+def processes() -> dict[int, Process]:
+    """List all processes by number."""
+    found = {}
+    for folder in os.scandir("/proc"):
+        if folder.name.isdecimal():
+            with contextlib.suppress(OSError):  # it may end meanwhile
+                fields = Path(folder.path, "stat").read_text(errors="replace").rpartition(")")[2].split()
+                ticks = int(fields[11]) + int(fields[12])
+                found[int(folder.name)] = Process(int(fields[1]), int(fields[19]), ticks / _TICKS)
+    return found
+
+
+def below(root: int, known: dict[int, Process]) -> Iterator[int]:
+    """Find the processes that descend from one, without itself."""
+    children = collections.defaultdict(list)
+    for number, process in known.items():
+        children[process.parent].append(number)
+    left = list(children[root])
+    while left:
+        number = left.pop()
+        yield number
+        left += children[number]
+
+
+def kind(words: list[str]) -> str:
+    """Name the kind of process that a command line tells of."""
+    if not words:
+        return "rest"
+    program, rest = Path(words[0]).name, words[1:]
+    if program.startswith("valgrind") or "/valgrind/" in words[0]:
+        return "valgrind"
+    if program == "java":
+        for name, pattern in _BROKERS:
+            if any(pattern.match(word) for word in rest):
+                return name
+        return "other java"
+    if _OF_TOOLS.match(program):
+        return "compilers"
+    if program.startswith(("python", "pypy")):
+        return _of_python(rest)
+    return "pytest" if program in ("pytest", "py.test") else "rest"
+
+
+def _of_python(rest: list[str]) -> str:
+    """Name the kind of a Python process by what it runs."""
+    words = iter(rest)
+    for word in words:
+        if word in ("-X", "-W"):
+            next(words, "")
+        elif word == "-c":
+            return "rest"
+        elif word == "-m":
+            module = next(words, "")
+            if module.startswith("pyspark."):
+                return "spark python workers"
+            return "pytest" if module == "pytest" else "compilers" if module in ("cython", "build") else "rest"
+        elif not word.startswith("-"):
+            name = Path(word).name
+            if "pyspark" in word and name in ("daemon.py", "worker.py"):
+                return "spark python workers"
+            return "pytest" if name in ("pytest", "py.test") else "compilers" if name in ("cython", "cythonize") else "rest"
+    return "rest"
+
+
+class Load:
+    """Samples while it is entered: ``with Load() as load: …; load.lines()``.
+
+    Attributes:
+        highest: the highest load of one minute that was seen.
+    """
+
+    def __init__(self, pause: float = PAUSE) -> None:
+        self.highest = 0.0
+        self._pause = pause
+        self._end = threading.Event()
+        self._lock = threading.Lock()
+        self._kinds: dict[tuple[int, int], str] = {}
+        self._seconds: dict[tuple[int, int], float] = {}
+        self._before: dict[tuple[int, int], float] = {}
+        self._thread = threading.Thread(target=self._sample_on, name="load", daemon=True)
+
+    def __enter__(self) -> Self:
+        known = processes()
+        for number in below(os.getpid(), known):
+            self._before[number, known[number].began] = known[number].seconds
+        self.sample()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+        self.sample()
+
+    def _sample_on(self) -> None:
+        while not self._end.wait(self._pause):
+            self.sample()
+
+    def sample(self) -> None:
+        """Look at all processes once; also called by whoever knows that one will end now."""
+        known = processes()
+        with self._lock:
+            for number in below(os.getpid(), known):
+                process = known[number]
+                key = number, process.began
+                seconds = process.seconds - self._before.get(key, 0.0)
+                if seconds > self._seconds.get(key, 0.0) or key not in self._kinds:
+                    with contextlib.suppress(OSError):  # each time: a child is what its parent is, until it executes a program
+                        words = Path(f"/proc/{number}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+                        if words:  # one that has ended and was not waited for has none
+                            self._kinds[key] = kind(words)
+                    self._seconds[key] = seconds
+            with contextlib.suppress(OSError, ValueError):
+                self.highest = max(self.highest, float(Path("/proc/loadavg").read_text().split()[0]))
+
+    def seconds(self) -> dict[str, float]:
+        """Add up the seconds of the processor by kind, the most first."""
+        found: collections.Counter[str] = collections.Counter()
+        with self._lock:
+            for key, seconds in self._seconds.items():
+                found[self._kinds.get(key, "rest")] += seconds  # type: ignore[assignment]
+        return dict(found.most_common())
+
+    def lines(self) -> list[str]:
+        """Write a line a kind: minutes of the processor, and the share of all; then the highest load."""
+        found = self.seconds()
+        whole = sum(found.values()) or 1.0
+        wide = max(map(len, ["kind", *found]))
+        lines = [f"{'kind':<{wide}}  minutes of processor  share"]
+        lines += [f"{name:<{wide}}  {seconds / 60:>20.1f}  {seconds / whole:>5.0%}" for name, seconds in found.items()]
+        return [*lines, f"highest load of one minute: {self.highest:.1f}"]
