@@ -13,7 +13,7 @@ import pytest
 import wireproto
 import wireproto.aio
 from brokers.proxy import FaultProxy
-from patience import KEPT, until
+from patience import KEPT, LONG, until
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.errors import Closed, TimedOut
 from wireproto.zookeeper.codes import AuthFailed, NoNode, NotReadOnly, SessionExpired
@@ -168,7 +168,11 @@ def test_nobody_asks_the_leader_for_who_does_not_ask(dial: Any, seen: Any) -> No
 
 @pytest.mark.parametrize("call", ["set", "create", "catch_up", "sync", "asynchronous steps"])
 def test_what_is_safe_rests_on_writes_too(dial: Any, node: str, faults: Faults, call: str) -> None:
-    tree = dial(session_timeout=6.0).tree()  # the broker is in this process, which may get no processor for three seconds
+    """The broker is in this process, which may get no processor for seconds: only one stop of ten would cost the connection."""
+    tree = dial(session_timeout=15.0).tree()
+    link = tree._link
+    opened = time.monotonic()
+    session, conn = link.session, link.current
     calls: dict[str, Callable[[], Any]] = {
         "set": lambda: tree.set(node, b"1"),
         "create": lambda: tree.create(f"{node}/x-", sequence=True),
@@ -178,10 +182,16 @@ def test_what_is_safe_rests_on_writes_too(dial: Any, node: str, faults: Faults, 
     }
     if call != "sync":
         faults.drop("sync", times=-1)
-    over = time.monotonic() + 8.0
-    while time.monotonic() < over:
+    told, end = [], 0.0
+    while not told or end <= opened + session.timeout:  # until then it is safe by the handshake alone
+        assert time.monotonic() < opened + LONG
+        (_, pings), left = link._vitals._signs, time.monotonic()
         calls[call]()
-        assert tree.safe_for() > 0.0
+        told = [sent for answered, sent in pings if answered <= left - session.delay]
+        assert session.known >= max(told, default=0.0), "the leader had been told of that ping, and has answered"
+        now, safe = time.monotonic(), tree.safe_for()
+        end = now + safe if safe else 0.0
+    assert link.current is conn, "no other handshake has made it safe"
 
 
 def test_pings_of_a_long_session_come_every_ten_seconds() -> None:

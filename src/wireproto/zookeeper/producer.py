@@ -376,7 +376,7 @@ class QueueProducer(Sends):
         if not left:
             return
         if left[0].serial <= self._doubted:
-            self._twice = left[-1].serial
+            self._twice = max(self._twice, left[-1].serial)
         self._doubted = max(self._doubted, left[-1].serial)
         first = left[0]
         if len(left) > 1 or first.size <= self._proved:
