@@ -123,6 +123,7 @@ def _mode(plan: Plan, node: int) -> dict[str, str]:
         "node.id": str(node + 1),
         "controller.quorum.voters": ",".join(f"{i + 1}@127.0.0.1:{port}" for i, port in enumerate(plan.controllers)),
         "controller.listener.names": "CONTROLLER",
+        "metadata.max.idle.interval.ms": "5000",  # an idle controller's empty records: out of the box two a second, to every node
         "broker.session.timeout.ms": "4000",  # a killed broker can register again only when its old session has ended
         "broker.heartbeat.interval.ms": "500",
     }

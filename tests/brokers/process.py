@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import os
 import queue
 import signal
@@ -25,7 +26,9 @@ from .errors import BootFailed
 BOOT_TIMEOUT = float(os.environ.get("WIREPROTO_BOOT_TIMEOUT", "180"))
 SHIM = Path(__file__).with_name("shim.py")
 
-_jobs: queue.SimpleQueue[tuple[list[str], dict[str, Any], queue.SimpleQueue[Any]]] = queue.SimpleQueue()
+_PR_SET_TIMERSLACK = 29
+
+_jobs: queue.SimpleQueue[tuple[list[str], float, dict[str, Any], queue.SimpleQueue[Any]]] = queue.SimpleQueue()
 _spawner: threading.Thread | None = None
 _spawner_lock = threading.Lock()
 _living: set[Server] = set()
@@ -33,22 +36,35 @@ _living: set[Server] = set()
 
 def _spawn_for_ever() -> None:
     while True:
-        command, keywords, answer = _jobs.get()
+        command, slack, keywords, answer = _jobs.get()
         try:
+            _set_slack(slack)
             answer.put(subprocess.Popen(command, **keywords))
         except BaseException as why:  # handed to the caller
             answer.put(why)
 
 
-def spawn(command: Sequence[str], **keywords: Any) -> subprocess.Popen[bytes]:
-    """Popen through shim.py from the spawner thread: the child dies with this process, not with the calling thread."""
+def _set_slack(seconds: float) -> None:
+    """Let this thread's timers run late by so much, and those of the processes that it starts; 0 is the system's default."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(round(seconds * 1e9)))
+
+
+def spawn(command: Sequence[str], *, slack: float = 0.0, **keywords: Any) -> subprocess.Popen[bytes]:
+    """Popen through shim.py from the spawner thread: the child dies with this process, not with the calling thread.
+
+    Args:
+        command: argv.
+        slack: seconds by which the kernel may wake the child's sleeping threads later than they ask, to wake several at once.
+        keywords: Popen's.
+    """
     global _spawner
     with _spawner_lock:
         if _spawner is None or not _spawner.is_alive():
             _spawner = threading.Thread(target=_spawn_for_ever, name="broker-spawner", daemon=True)
             _spawner.start()
     answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    _jobs.put(([sys.executable, "-S", str(SHIM), str(os.getpid()), *command], keywords, answer))
+    _jobs.put(([sys.executable, "-S", str(SHIM), str(os.getpid()), *command], slack, keywords, answer))
     outcome = answer.get()
     if isinstance(outcome, BaseException):
         raise outcome
@@ -88,6 +104,7 @@ class Server:
         command: argv.
         folder: its working directory; its output goes to ``<folder>/<label>.log``.
         ready: called until it returns true; raising is "not yet".
+        slack: see `spawn`.
     """
 
     def __init__(
@@ -100,11 +117,12 @@ class Server:
         label: str = "out",
         env: Mapping[str, str] | None = None,
         stop_limit: float = 60.0,
+        slack: float = 0.0,
     ) -> None:
         self.name, self.command, self.folder, self._ready = name, list(command), folder, ready
         self.log = folder / f"{label}.log"
         self._env = dict(os.environ) | dict(env or {})
-        self._stop_limit = stop_limit
+        self._stop_limit, self._slack = stop_limit, slack
         self._child: subprocess.Popen[bytes] | None = None
         self.boot_seconds = 0.0
 
@@ -122,8 +140,10 @@ class Server:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as out:
+            self._said_before = out.tell()
             self._child = spawn(
                 self.command,
+                slack=self._slack,
                 cwd=self.folder,
                 env=self._env,
                 stdin=subprocess.DEVNULL,
@@ -196,6 +216,12 @@ class Server:
                 self._signal(signal.SIGKILL)
                 child.wait(60.0)
         _living.discard(self)
+
+    def said(self, words: bytes) -> bool:
+        """Whether its output since it was launched has these words."""
+        with self.log.open("rb") as out:
+            out.seek(self._said_before)
+            return words in out.read()
 
     def tail(self, lines: int = 40) -> str:
         """The last lines of its output."""

@@ -1,13 +1,16 @@
 """RocketMQ 4.9.7 and 5.5.0: name servers, master brokers, a slave of the first; ACL, TLS and either header type when asked for.
 
-Ready means: the name server's answer to GET_BROKER_CLUSTER_INFO (106) names every broker; 5.x says "boot success" up to 10 s before
-that. Traps kept in mind: commit log, queue, index and timer files are mapped whole, so their sizes are cut down; a 5.5.0 broker burns
-a core for ever after the first transaction unless two intervals are raised; 4.9 binds every interface whatever it is told, and needs
-logging files in ROCKETMQ_HOME; an ordered stop of 5.x takes up to 17 s, during which the port is held.
+Ready means: the name server's answer to GET_BROKER_CLUSTER_INFO (106) names every broker. A 5.x that has not found its name server by the
+time it registers, which is a race of two of its threads, does so again only 10 s later: it is asked to at once. Traps kept in mind: commit
+log, queue, index and timer files are mapped whole, so their sizes are cut down; a 5.5.0 broker burns a core for ever after the first
+transaction unless two intervals are raised; 4.9 binds every interface whatever it is told, and needs logging files in ROCKETMQ_HOME; an
+ordered stop of 5.x takes up to 17 s, during which the port is held.
 """
 
 from __future__ import annotations
 
+import base64
+import hmac
 import json
 import socket
 import struct
@@ -24,6 +27,9 @@ from .process import Server
 VERSIONS = ("4.9.7", "5.5.0")
 USERS = {"RocketMQ": "12345678", "appuser1": "87654321"}
 """Access key to secret key: an administrator, and (4.9) one that may use TopicA, TopicPub (publish only) and GroupA."""
+_SLACK = 0.004
+"""Seconds that a broker's threads may oversleep. A dozen of them sleep for one to twenty milliseconds for ever, which no setting changes:
+one that asks each millisecond for new messages costs as much as all that the others do."""
 
 _OPENS = [
     *(f"--add-exports=java.base/{name}=ALL-UNNAMED" for name in ("sun.nio.ch", "jdk.internal.ref")),
@@ -52,12 +58,12 @@ accounts:
 """
 
 
-def ask(port: int, code: int, timeout: float = 5.0) -> bytes:
-    """One request with a JSON header and no fields; the whole reply frame after its length."""
-    fields = {"code": code, "flag": 0, "language": "OTHER", "opaque": 1, "serializeTypeCurrentRPC": "JSON", "version": 401}
-    header = json.dumps(fields).encode()
+def ask(port: int, code: int, timeout: float = 5.0, body: bytes = b"", fields: dict[str, str] | None = None) -> bytes:
+    """One request with a JSON header; the whole reply frame after its length."""
+    words = {"code": code, "flag": 0, "language": "OTHER", "opaque": 1, "serializeTypeCurrentRPC": "JSON", "version": 401}
+    header = json.dumps(words | {"extFields": fields or {}}).encode()
     with socket.create_connection(("127.0.0.1", port), timeout) as sock:
-        sock.sendall(struct.pack(">ii", 4 + len(header), len(header)) + header)
+        sock.sendall(struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body)
         (length,) = struct.unpack(">i", read_exactly(sock, 4))
         return read_exactly(sock, length)
 
@@ -148,8 +154,9 @@ class RocketMQ(Broker):
             conf_file.write_text("".join(f"{k}={v}\n" for k, v in self._broker_conf(number, name, label, broker_id).items()))
             flags = ("-Xms128m", f"-Xmx{self._heap}", "-XX:MaxDirectMemorySize=512m", *self._flags())
             command = java(path, "org.apache.rocketmq.broker.BrokerStartup", "-c", str(conf_file), flags=flags)
-            ready = partial(self._broker_ready, self.broker_ports[number])
-            self.servers.append(Server(f"{self.name} {label}", command, self.folder, ready, label=label, env=env))
+            ready = partial(self._broker_ready, self.broker_ports[number], len(self.servers))
+            slack = _SLACK if self._fast else 0.0
+            self.servers.append(Server(f"{self.name} {label}", command, self.folder, ready, label=label, env=env, slack=slack))
         self.servers += [self._name_server(number, path, env) for number in range(1, len(self.name_server_ports))]
 
     def _name_server(self, number: int, path: str, env: dict[str, str]) -> Server:
@@ -228,10 +235,12 @@ class RocketMQ(Broker):
                 "timerWheelEnable": "true",
                 "mappedFileSizeTimerLog": "1048576",
                 "timerPrecisionMs": "1000",
-                "timerFlushIntervalMs": "30000",  # each goes over the 39 MB of the wheel: at one a second, a fifth of a core for nothing
+                "timerFlushIntervalMs": "300000",  # each goes over the 39 MB of the wheel, byte by byte: half a second of a core
+                "timerPutMessageThreadNum": "1",  # of 3, each of which wakes a hundred times a second
+                "timerGetMessageThreadNum": "1",
                 "recallMessageEnable": "true",
                 "useServerSideResetOffset": "false",
-                "transactionMetricFlushInterval": "200",
+                "transactionMetricFlushInterval": "200",  # it also spins so long after a boot, until the first
                 "transactionOpBatchInterval": "86400000",
                 "transactionOpMsgMaxSize": "1",
             }
@@ -243,10 +252,21 @@ class RocketMQ(Broker):
     def _name_server_ready(self, port: int) -> bool:
         return bool(ask(port, 106))
 
-    def _broker_ready(self, port: int) -> bool:
+    def _broker_ready(self, port: int, number: int) -> bool:
+        """Whether the first name server knows the broker that listens there, which is `number` of `servers`."""
         with socket.create_connection(("127.0.0.1", port), 5.0):
             pass
-        return f'"127.0.0.1:{port}"'.encode() in ask(self.name_server_port, 106)
+        if f'"127.0.0.1:{port}"'.encode() in ask(self.name_server_port, 106):
+            return True
+        if self.version.startswith("5.") and self.servers[number].said(b"boot success"):
+            self._have_registered(port)
+        return False
+
+    def _have_registered(self, port: int) -> None:
+        """Let a broker register now: it does when it is told what its permission is (UPDATE_BROKER_CONFIG, 25). It writes its file anew."""
+        body, key = f"brokerPermission={self._settings.get('brokerPermission', '6')}\n".encode(), "RocketMQ"
+        signature = base64.b64encode(hmac.digest(USERS[key].encode(), key.encode() + body, "sha1")).decode()
+        ask(port, 25, body=body, fields={"AccessKey": key, "Signature": signature} if self._acl else {})
 
 
 def _auth_5(store: Path) -> dict[str, str]:

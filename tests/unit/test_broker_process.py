@@ -52,3 +52,23 @@ def test_a_process_that_does_not_stand_still_is_told_of_by_its_threads(server: S
     assert server.pid is not None
     with pytest.raises(TimeoutError, match=rf"process {server.pid} was sent SIGSTOP .* of its threads still run"):
         await_standstill(server.pid, limit=0.1)
+
+
+def test_a_process_may_be_told_to_oversleep_and_the_next_is_not(tmp_path: Path) -> None:
+    for slack, expected in ((0.004, 4_000_000), (0.0, 50_000)):
+        one = Server("sleeper", [sys.executable, "-c", "import time; time.sleep(60)"], tmp_path, ready=lambda: True, slack=slack)
+        with contextlib.ExitStack() as ends:
+            ends.callback(one.kill)
+            one.start()
+            assert int(Path(f"/proc/{one.pid}/timerslack_ns").read_text()) == expected
+
+
+def test_what_a_server_said_is_counted_from_its_launch(tmp_path: Path) -> None:
+    said = tmp_path / "out.log"
+    one = Server("talker", [sys.executable, "-c", "import time; print('hello', flush=True); time.sleep(60)"], tmp_path, ready=lambda: True)
+    said.write_bytes(b"of a boot before\n")
+    with contextlib.ExitStack() as ends:
+        ends.callback(one.kill)
+        one.start()
+        until(lambda: one.said(b"hello"))
+        assert not one.said(b"of a boot before")

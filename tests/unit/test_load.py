@@ -30,7 +30,7 @@ ROCKETMQ = ["java", "-Xmx384m", "-cp", "a.jar:b.jar", "org.apache.rocketmq.broke
 def burning(*argv: str, seconds: float, session: bool = False, through: bool = False) -> Iterator[subprocess.Popen[bytes]]:
     """A child that computes for so long and then waits, under the command line `argv` (``-c`` and the program in front of its arguments).
     `through`: it is the child of such a child."""
-    program = BURN.format(seconds=seconds)
+    program = BURN.format(seconds=seconds + 0.1)  # /proc counts whole ticks
     become = 'name=$0; exec -a "$name" "$@"'
     shell = ["bash", "-c", f"({become}); true" if through else become, argv[0], sys.executable, "-S", "-c", program, *argv[1:]]
     child = subprocess.Popen(shell, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=session)
