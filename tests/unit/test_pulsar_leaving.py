@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import math
 import threading
 import time
 import weakref
@@ -17,10 +18,12 @@ import pytest
 
 import wireproto
 import wireproto.aio
+from flow_parts import Quiet
 from patience import quickest, until
 from pulsar_server import Link, PulsarServer, acknowledged, receipt, stored, subscribed, success
 from wireproto import MessageId
 from wireproto.errors import Closed, OptionError, TimedOut
+from wireproto.flow.sender import Again, Pace, Stored
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.pulsar import consumer as pulsar_consumer
 from wireproto.pulsar import feed, producer, sending
@@ -353,6 +356,48 @@ def test_a_producer_that_was_closed_is_not_kept_by_the_timer_of_what_it_sent() -
         closed = weakref.ref(out)
         del out, sent
         until(lambda: forgotten(closed), "a closed producer is kept")
+
+
+def test_a_sender_that_producers_leave_has_a_timer_for_the_batches_of_others_alone() -> None:
+    wire = Quiet(Pace(linger=1.0, delivery_timeout=9.0))
+    one, other = wire.put(1, "one", full=True), wire.put(2, "other", full=True)
+    wire.sender.drain()
+    wire.sender.answered([(one, Stored(0))])
+    wire.sender.leave(["one"])
+    assert math.inf not in wire.alarms
+    wire.sender.answered([(other, Stored(0))])
+    wire.sender.leave()
+    assert wire.alarms[-1] == math.inf
+    wire.now = 2.0
+    wire.put(3, "other")
+    assert wire.alarms[-1] == 3.0, "it is set again"
+
+
+class Partition:
+    """A key of a sender."""
+
+
+def test_a_sender_that_a_partition_leaves_forgets_it() -> None:
+    """Whatever that waited for: a link, a pause, the end of its open batch's time."""
+    wire = Quiet(Pace(linger=0.0, delivery_timeout=9.0))
+    unlinked, paused, opened, due = keys = [Partition(), Partition(), Partition(), Partition()]
+    wire.put(1, paused, full=True)
+    wire.sender.drain()
+    wire.sender.answered([(batch, Again(ProducerBusy("busy"))) for batch in wire.sent[-1]])
+    wire.link = None
+    wire.put(2, unlinked, full=True)
+    wire.sender.drain()
+    wire.put(3, opened)
+    wire.sender.release([wire.sender.current(opened)])
+    wire.put(4, due, full=True)
+    wire.sender.fail(keys, Closed("gone"))
+    for seen in (wire.sent, wire.told, wire.free, wire.wanted):
+        seen.clear()
+    left = [weakref.ref(key) for key in keys]
+    wire.sender.leave(keys)
+    del unlinked, paused, opened, due, keys
+    gc.collect()
+    assert [key() for key in left] == [None] * 4
 
 
 def test_a_producer_that_is_refused_is_not_kept_by_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ What it is: what a `Sender` has its `tick` called by. Thread-safe. Must not: kno
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -23,7 +24,10 @@ class Alarm:
         self._timer: Timer | None = None
 
     def set(self, when: float) -> None:
-        """Call `due` at `when` (time.monotonic()), or sooner."""
+        """Call `due` at `when` (time.monotonic()), or sooner; infinity is `stop`."""
+        if when == math.inf:
+            self.stop()
+            return
         with self._lock:
             before = self._timer
             if before is not None and before.when <= when:

@@ -337,6 +337,7 @@ class BatchProducer(ProducerCore, Sends):
         finally:  # also when nobody waits any more
             self._sender.abandon(self._mine, gone)
             self._leave()
+            self._sender.leave()
             self._account.close()
         if problem is not None:
             raise problem

@@ -58,7 +58,8 @@ class Sender(Mending, SenderCore):
 
     Args:
         make_batch: called with (queue, serial, now): an open batch, with `outcome` (an event: `done`, `set`, `fail`, `wait`) and `queue`.
-        arm: called with a time: `tick` is to be called then, or a little later. Of several the earliest counts until it has come.
+        arm: called with a time: `tick` is to be called then, or a little later. Of several the earliest counts until it has come; infinity
+            says that nothing is due.
         clock: tells the time. told: the client's log, which hears of what is sent again, and of what failed.
     """
 
@@ -235,6 +236,19 @@ class Sender(Mending, SenderCore):
             for batch in gone:
                 self._take_out(batch)
         self._fail((batch, why) for batch in gone)
+
+    @unbroken
+    def leave(self, keys: Iterable[Hashable] = ()) -> None:
+        """Who sent by it is closed: forget these keys, which are nobody else's, and, where no batch is left, stop the timer. It is set for
+        the end of what was acknowledged long since, and would keep the sender, with all that this knows, until then."""
+        with self._lock:
+            for key in keys:
+                for queues in (self._queues, self._due, self._paused, self._unlinked):
+                    queues.pop(key, None)
+                self._staying.forget(key)
+            if not self._alive and not self.broken:
+                self._armed = FOREVER
+                self._arm(FOREVER)
 
     def _take_out(self, batch: Any) -> list[Any]:
         """It is sent no more: what fails with it, itself or its parts. Lock held."""
@@ -529,11 +543,9 @@ class Sender(Mending, SenderCore):
         with self._lock:
             oldest = next(iter(self._alive), None)
             ends = FOREVER if oldest is None else oldest.created + self.pace.delivery_timeout
-            idle = now < ends and not (self._lingering or self._paused or self._due or self._staying)
-        if idle:  # all that lingered when it was set is on its way
-            self._wake_at(ends)
-            return
-        with self._lock:
+            if now < ends and not (self._lingering or self._paused or self._due or self._staying):
+                self._wake_at(ends)  # all that lingered when it was set is on its way; under the lock, or it would undo a `leave`
+                return
             expired = list(self._overdue(now))
             while self._lingering:
                 batch = next(iter(self._lingering))
@@ -554,7 +566,8 @@ class Sender(Mending, SenderCore):
         try:
             self.drain()
         finally:
-            self._wake_at(self.wakeup())
+            with self._lock:
+                self._wake_at(self.wakeup())
 
     def _overdue(self, now: float) -> Iterator[Any]:
         """Batches whose delivery timeout is over, taken out; what is in flight is given up all the same. Lock held."""
@@ -567,18 +580,17 @@ class Sender(Mending, SenderCore):
                 yield from gone
 
     def wakeup(self) -> float:
-        """When something is due next: a linger, the end of a pause, an expiry. Infinity when nothing is."""
-        with self._lock:
-            soonest = FOREVER
-            first = next(iter(self._alive), None)
-            if first is not None:
-                soonest = first.created + self.pace.delivery_timeout
-            first = next(iter(self._lingering), None)
-            if first is not None:
-                soonest = min(soonest, first.created + self.pace.linger)
-            for queue in self._paused.values():
-                soonest = min(soonest, queue.held_until)
-            return min(soonest, self._staying.ends())
+        """When something is due next: a linger, the end of a pause, an expiry. Infinity when nothing is. Lock held."""
+        soonest = FOREVER
+        first = next(iter(self._alive), None)
+        if first is not None:
+            soonest = first.created + self.pace.delivery_timeout
+        first = next(iter(self._lingering), None)
+        if first is not None:
+            soonest = min(soonest, first.created + self.pace.linger)
+        for queue in self._paused.values():
+            soonest = min(soonest, queue.held_until)
+        return min(soonest, self._staying.ends())
 
 
 def _created(batch: Any) -> float:

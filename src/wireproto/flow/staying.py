@@ -48,6 +48,10 @@ class Staying:
         self._queues[queue.key] = queue
         return float(queue.open.created + self._stay)
 
+    def forget(self, key: Hashable) -> None:
+        """It holds nothing any more."""
+        self._queues.pop(key, None)
+
     def over(self, now: float) -> list[PartitionQueue]:
         """Queues whose open batch is to be sealed, forgotten."""
         over = [queue for queue in self._queues.values() if queue.open is None or now >= queue.open.created + self._stay]

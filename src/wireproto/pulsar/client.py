@@ -93,8 +93,9 @@ class PulsarClient(ClientBase[PulsarCluster]):
         given, _ = self._role("producer", options)
         sending, drive = PulsarSender(self.cluster, given), self.cluster.drive
         opening = partial(PulsarProducer.opening, self.cluster, sending)
-        made = TopicsProducer(lambda name, timeout: drive(opening(name, given, self.deadline(timeout)), forever))
-        return self.keep(made, held=True)
+        return self.keep(
+            TopicsProducer(lambda name, timeout: self.keep(drive(opening(name, given, self.deadline(timeout)), forever), held=True))
+        )
 
     def producing(self, topic: str | None = None, **options: Unpack[ProducerOptions]) -> Steps[PulsarProducer]:
         """`producer`, of one topic, as steps."""

@@ -243,6 +243,8 @@ class PulsarProducer(BatchProducer):
         """Whatever the brokers answer: all are asked at a time, and waited for once, while there is time; they are told before."""
         calls = [call for partition in [*self._partitions, *self._fresh] if (call := partition.part()) is not None]
         try:
+            if self._growth is not None and not self._growth.done:  # it was cancelled, and ends with the keeper's next step
+                yield self._growth, deadline
             for call in calls:
                 if not call.done:
                     yield call, deadline

@@ -67,21 +67,18 @@ class PulsarSender(WireCore):
         self._options = options
         self._partitions: dict[int, PartitionProducer] = {}
         self.box = Mailbox(cluster.loop, self._pushed, prompt=self._receipt)
-        self._alarm = Alarm(cluster.loop, lambda: self.core.tick())
+        alarm = Alarm(cluster.loop, lambda: self.core.tick())
         pace = Pace(linger=options.linger, delivery_timeout=options.delivery_timeout)
-        self.core = Sender(self, SequenceIds(), pace, self._make_batch, self._alarm.set, time.monotonic, cluster.told)
+        self.core = Sender(self, SequenceIds(), pace, self._make_batch, alarm.set, time.monotonic, cluster.told)
 
     def join(self, partition: PartitionProducer) -> None:
         """What the broker pushes under its id is its own from now on."""
         self._partitions[partition.id] = partition
 
     def leave(self, partition: PartitionProducer) -> None:
-        """It is closed. Behind the last one nothing is due: a timer that is still set, for the end of what was acknowledged long since,
-        would keep all of it until then."""
+        """It is closed."""
         self._partitions.pop(partition.id, None)
-        if not self._partitions:
-            self._alarm.stop()
-            self.core.tick()  # sets it again where another has joined meanwhile
+        self.core.leave([partition])
 
     def _make_batch(self, queue: PartitionQueue, serial: int, now: float) -> OutBatch:
         partition: PartitionProducer = queue.key  # type: ignore[assignment]
