@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -38,7 +37,7 @@ def started(out: Path, mark: str) -> Iterator[subprocess.Popen[str]]:
             if process.poll() is None:  # the test has failed
                 process.send_signal(signal.SIGINT)
                 with suppress(subprocess.TimeoutExpired):
-                    process.communicate(timeout=60)
+                    process.communicate(timeout=2 * LONG)
                 process.kill()
 
 
@@ -55,10 +54,7 @@ def left_behind(mark: str) -> list[str]:
 
 
 def wait_until_alone(mark: str) -> None:
-    deadline = time.monotonic() + 30
-    while (left := left_behind(mark)) and time.monotonic() < deadline:
-        os.sched_yield()
-    assert not left
+    until(lambda: not left_behind(mark), "processes are left behind")
 
 
 def test_it_proves_the_logs_equal_and_writes_its_report(tmp_path: Path) -> None:
@@ -86,7 +82,7 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path: Path, point: str) -> None:
             assert chunk, said[-3000:]
             said += chunk
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=2 * LONG)
     assert process.returncode != 0
     wait_until_alone(mark)
 

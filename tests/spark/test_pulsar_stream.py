@@ -84,7 +84,7 @@ def take(theirs: Any, topic: str) -> list[bytes]:
     reader = theirs.create_reader(topic, pulsar.MessageId.earliest)
     found = []
     while reader.has_message_available():
-        found.append(reader.read_next(20_000).data())
+        found.append(reader.read_next(60_000).data())
     reader.close()
     return found
 
@@ -361,7 +361,7 @@ def test_a_batch_is_written_with_keys_and_headers(spark: SparkSession, broker: P
     reader = theirs.create_reader(name, pulsar.MessageId.earliest)
     found = []
     while reader.has_message_available():
-        message = reader.read_next(20_000)
+        message = reader.read_next(60_000)
         n = int(message.data())
         assert (message.partition_key(), message.properties()) == (f"k{n % 7}", {"h": str(n)})
         found.append(n)

@@ -43,7 +43,7 @@ class Cluster:
         with wireproto.connect(f"rocketmq://{self.name_server}") as client, client.producer(topic) as out:
             queues = len(client.cluster.route(topic, client.cluster.deadline()).queues)
             for n in numbers:
-                out.send(b"%d" % n, partition=n % queues).position(10.0)
+                out.send(b"%d" % n, partition=n % queues).position(30.0)
 
     def source(self, topic: str, **options: str) -> Any:
         from wireproto.spark.rocketmq import RocketMQWire

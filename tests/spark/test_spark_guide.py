@@ -13,6 +13,7 @@ from kazoo.client import KazooClient
 import pulsar
 import wireproto
 from brokers import Kafka, Pulsar, RocketMQ, ZooKeeper, plugin
+from patience import LONG
 from spark.peers import QUIET
 from spark.streams import frame, make, put, stream
 from wireproto.errors import BrokerError
@@ -86,7 +87,7 @@ def test_pulsar(spark: SparkSession, request: pytest.FixtureRequest, tmp_path: P
     reader = client.create_reader(target, pulsar.MessageId.earliest)
     found = []
     while reader.has_message_available():
-        found.append(reader.read_next(5000).data())
+        found.append(reader.read_next(60_000).data())
     client.close()
     assert sorted(found) == sorted(SHOUTED)
 
@@ -112,8 +113,8 @@ def test_rocketmq(spark: SparkSession, request: pytest.FixtureRequest) -> None:
 def test_zookeeper(spark: SparkSession, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
     broker = plugin.start(request.config, "zookeeper-3.9.5")
     assert isinstance(broker, ZooKeeper)
-    client = KazooClient(hosts=broker.addresses[0])
-    client.start()
+    client = KazooClient(hosts=broker.addresses[0], timeout=LONG)  # as long as the server gives: its ten seconds are short under load
+    client.start(LONG)
     for path in ("/orders", "/copies"):
         client.delete(path, recursive=True) if client.exists(path) else None
     for n in range(5):

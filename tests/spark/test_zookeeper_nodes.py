@@ -38,7 +38,7 @@ def broker(request: pytest.FixtureRequest) -> ZooKeeper:
 @pytest.fixture(scope="module")
 def theirs(broker: ZooKeeper) -> Iterator[Any]:
     client = KazooClient(hosts=broker.addresses[0], timeout=LONG)  # as long as the server gives: its ten seconds are short under load
-    client.start()
+    client.start(LONG)
     yield client
     client.stop()
     client.close()
