@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import pytest_timeout
 from _pytest.runner import runtestprotocol
 
 HERE = Path(__file__).parent
 SAID = ("Timed out while waiting for the Python worker to connect back", "Python worker failed to connect back")  # PythonWorkerFactory
 TIMES = 3
 PAUSE = 20.0  # seconds, and twice as many each time: whatever else has the processors is to be through
-RUNS = pytest.StashKey[int]()  # those of a test that were late
 
 
 def late(reports: Sequence[pytest.TestReport]) -> bool:
@@ -33,20 +33,27 @@ def tell(config: pytest.Config, line: str) -> None:
     terminal.write_line(f"\n{line}")
 
 
+def timed(item: pytest.Item) -> None:
+    """Give it all of pytest-timeout's time again, which stops at the first failure: a run that hangs is to end."""
+    settings = pytest_timeout._get_item_settings(item)
+    if settings.timeout and not settings.func_only:
+        item.ihook.pytest_timeout_cancel_timer(item=item)
+        item.ihook.pytest_timeout_set_timer(item=item, settings=settings)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     if not isinstance(item, pytest.Function) or not item.path.is_relative_to(HERE):
         return None
-    before = item.stash.get(RUNS, 0)
-    if not before:
-        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    reports = runtestprotocol(item, nextitem=nextitem, log=False)
-    if before + 1 < TIMES and late(reports):
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for left in range(TIMES - 1, -1, -1):
+        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+        if not left or not late(reports):
+            break
         tell(item.config, f"{item.nodeid}: Spark's Python process did not call back within its ten seconds: once more")
-        time.sleep(PAUSE * 2**before)
-        item.stash[RUNS] = before + 1
+        time.sleep(PAUSE * 2 ** (TIMES - 1 - left))
         item._initrequest()  # fixtures anew
-        return bool(item.ihook.pytest_runtest_protocol(item=item, nextitem=nextitem))  # as any test: it has all of pytest-timeout's time
+        timed(item)  # this run alone begins anew: for the wrappers of the hook, as that which counts who needs a broker, it is one test
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,16 @@ def test_it(fresh):
             raise RuntimeError("{text}")
     assert len(set(runs)) == {bad} + 1
 """
+COUNTING = """
+import pytest
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    try:
+        return (yield)
+    finally:
+        print("one test")
+"""
 LATE = "[STREAM_FAILED] Query terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST"
 
 
@@ -49,6 +60,10 @@ def test_only_what_spark_gave_up_on_is_run_again(tmp_path: Path, bad: int, text:
         f"import pathlib, sys\nsys.path.insert(0, {str(TESTS)!r})\nfrom spark import late\nlate.HERE = pathlib.Path(__file__).parent\n"
         "late.PAUSE = 0\nfrom spark.late import pytest_runtest_protocol\n"
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    (tmp_path / "counting.py").write_text(COUNTING)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "counting", "--rootdir", str(tmp_path), str(tmp_path)]
+    ran = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=120, check=False
+    )
     assert (ran.returncode, ran.stdout.count("once more")) == (code, again), ran.stdout + ran.stderr
+    assert ran.stdout.count("one test") == 1, "who counts tests, to end a broker behind the last one, counts it once"
