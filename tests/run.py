@@ -54,7 +54,7 @@ FUZZED = (  # a thousand changed inputs a message and more; the rest for a few s
     "lz4 kafka-encoding framer matchers --seconds 4",
 )
 PARTS = ("lint", "unit", "wire", "fuzz", "conformance", "real", "integration", "spark", "campaign", "bench")
-MORE = ("soak", "matrix")  # by name only: what `make soak` runs beside its kills; older and odd brokers
+MORE = ("soak",)  # by name only: what `make soak` runs beside its kills
 
 
 def tool(name: str, *arguments: str) -> list[str]:
@@ -81,8 +81,6 @@ class Suite:
                 yield self._pytest(name, "tests/spark", which, "kafka", "--durations=12", cores=cores)
         if "soak" in self.parts:
             yield self._pytest("spark soak", "tests/spark", "--soak", "only")
-        if "matrix" in self.parts:
-            yield self._pytest("spark matrix", "tests/spark", "--nightly", "only", cores=0.5)
         yield from self._brokers()  # the longest first, so that little is left to wait for
         if "wire" in self.parts:
             yield from self._wire()
@@ -130,9 +128,6 @@ class Suite:
         others = [f"tests/{part}" for part in ("conformance", "integration") if part in self.parts]
         if others:
             yield self._pytest("no broker", *others, "--broker", "none", cores=0.5)
-        for protocol in PROTOCOLS if "matrix" in self.parts else ():
-            words = ("tests/conformance", "tests/integration", "--nightly", "only", "--broker", "real", "--protocol", protocol)
-            yield self._pytest(f"{protocol} matrix", *words, cores=0.5)
         for protocol in PROTOCOLS if "soak" in self.parts else ():
             words = ("tests/conformance", "tests/integration", "--soak", "only", "--protocol", protocol)
             yield self._pytest(f"{protocol} soak", *words, cores=0.5)
@@ -214,10 +209,8 @@ def failures(jobs: Sequence[Job], folder: Path) -> list[flickers.Failure]:
 def again(job: Job, test: str, number: int, folder: Path) -> Job:
     """The job that runs one test of a job once more, with nothing beside it."""
     (command,) = job.commands
-    name = f"again {number}"
     kept = [word for word in command if not word.startswith(("tests/", "--broker-table=", "--durations="))]
-    fresh = Job(name, [], alone=True)
-    return Job(name, [[*kept, test, f"--broker-table={folder / fresh.file}.json"]], alone=True)
+    return Job(f"again {number}", [[*kept, test, f"--broker-table={folder}/again-{number}.json"]], alone=True)
 
 
 def judged(lanes: Lanes, outcomes: Sequence[Outcome], results: table.Results, folder: Path) -> flickers.Judgement:
@@ -306,7 +299,7 @@ def report(outcomes: Sequence[Outcome], results: table.Results, machine: budget.
     if grossly and not machine.busy:
         say(f"FAILED: {grossly} files took more than {budget.GROSS} times what is recorded, on a machine without other work")
     for name, words in sorted(results.boots_again.items()):
-        say(f"\n=== {name} did not boot at once: attempt {len(words) + 1} counts; the others' words:")
+        say(f"\n=== {name} did not boot at once; what {len(words)} failed attempts said:")
         say("\n".join(words))
     for line in judgement.lines():
         say(line)

@@ -101,7 +101,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.stash[NEEDS] = names(item)
         marked = item.get_closest_marker("soak") is not None
         fits = soak == "too" or marked is (soak == "only")
-        if nightly != "too" and not named:
+        if not marked and nightly != "too" and not named:  # what is marked soak follows --soak, on whichever broker
             fits = fits and any(at_night(name, item.nodeid) for name in item.stash[NEEDS]) is (nightly == "only")
         (kept if fits and chosen(item.stash[NEEDS], protocols, brokers, excepted) else dropped).append(item)
     if dropped:

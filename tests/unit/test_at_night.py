@@ -27,6 +27,10 @@ def test_every_function_at_night_is_in_make_test_too() -> None:
     assert sorted({test.partition("[")[0] for test in night} - {test.partition("[")[0] for test in day}) == []
 
 
+def test_what_is_marked_soak_is_in_make_soak_on_older_brokers_too() -> None:
+    assert any("[kafka-3.9.2" in test for test in collected("--soak", "only"))
+
+
 def test_every_name_and_place_is_there() -> None:
     assert set(CATALOGUE) >= AT_NIGHT >= set(SMOKE)
     for place in (place for places in SMOKE.values() for place in places):

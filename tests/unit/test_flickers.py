@@ -145,7 +145,7 @@ def ran(tmp_path: Path, *names: str, number: int = 1) -> tuple[bool, list[Outcom
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(SUITE[name]).format(number=number) if "{number}" in SUITE[name] else textwrap.dedent(SUITE[name]))
     (tmp_path / "conftest.py").write_text("pytest_plugins = ['brokers.plugin']\n")
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  broker(name): x\n  java: x\n  soak: x\n  no_rerun: x\n  nightly: x\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  broker(name): x\n  java: x\n  soak: x\n  no_rerun: x\n")
     folder = tmp_path / "out"
     folder.mkdir()
     environment = dict(os.environ) | {"PYTHONPATH": f"{TESTS}:{run.CLONE / 'src'}"}
