@@ -373,6 +373,8 @@ def main() -> int:
         judgement = judged(lanes, outcomes, results, folder)
         say("\n=== whose processor time it was")
         say("\n".join(load.lines()))
+        boots = sorted(results.boots.items(), key=lambda each: -each[1])
+        say(f"{sum(results.boots.values())} boots of servers in pytest: {', '.join(f'{name} {number}' for name, number in boots)}")
         code = 0 if report(outcomes, results, machine, given.seed, judgement) else 1
         if not given.parts and whole(outcomes):
             keep(results, outcomes, code, given.seed, time.monotonic() - began, begun)

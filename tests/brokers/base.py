@@ -158,6 +158,8 @@ class Broker:
         if self._closed:
             return
         self._closed = True
+        for server in self.servers:
+            server.keep_classes()
         self.kill()
         ports.release(*self._ports)
         self._remove()

@@ -147,7 +147,7 @@ class Kafka(Broker):
             arguments += ["--add-scram", user]
         for feature, level in self.features.items():
             arguments += ["--feature", f"{feature}={level}"]
-        command = java(path, "kafka.tools.StorageTool", *arguments, flags=flags)
+        command = java(path, "kafka.tools.StorageTool", *arguments, flags=flags, as_main="kafka.Kafka")
         run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=BOOT_TIMEOUT, cwd=properties.parent)
         if run.returncode:
             raise BootFailed(f"{self.name}: formatting the storage failed\n{run.stdout}{run.stderr}"[-4000:])
@@ -186,7 +186,7 @@ class Kafka(Broker):
                 config = f"SCRAM-SHA-256=[password={password}],SCRAM-SHA-512=[password={password}]"
                 arguments = ["--bootstrap-server", self.bootstrap, "--alter", "--add-config", config]
                 arguments += ["--entity-type", "users", "--entity-name", user]
-                command = java(path, "kafka.admin.ConfigCommand", *arguments, flags=("-XX:TieredStopAtLevel=1",))
+                command = java(path, "kafka.admin.ConfigCommand", *arguments, flags=("-XX:TieredStopAtLevel=1",), as_main="kafka.Kafka")
                 run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=BOOT_TIMEOUT)
                 if run.returncode:
                     raise BootFailed(f"{self.name}: making user {user} failed\n{run.stdout}{run.stderr}"[-4000:])

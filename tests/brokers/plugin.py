@@ -29,7 +29,7 @@ import chance
 import ci
 import flickers
 
-from . import table
+from . import process, table
 from .base import Broker
 from .catalogue import CATALOGUE, Pool, Unavailable, at_night
 
@@ -246,6 +246,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     target: Path | None = session.config.getoption("broker_table")
     if target is not None:
         _RESULTS.seconds[target.stem] = dict(_SECONDS)
+        _RESULTS.boots = dict(process.boots)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(json.dumps(_RESULTS.to_json(), indent=1, sort_keys=True) + "\n")
 

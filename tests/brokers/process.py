@@ -8,6 +8,7 @@ Linux sends the death signal when the *thread* that forked ends, hence one spawn
 from __future__ import annotations
 
 import atexit
+import collections
 import contextlib
 import ctypes
 import os
@@ -21,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from . import maven
 from .errors import BootFailed
 
 BOOT_TIMEOUT = float(os.environ.get("WIREPROTO_BOOT_TIMEOUT", "180"))
@@ -32,6 +34,8 @@ _jobs: queue.SimpleQueue[tuple[list[str], float, dict[str, Any], queue.SimpleQue
 _spawner: threading.Thread | None = None
 _spawner_lock = threading.Lock()
 _living: set[Server] = set()
+boots: collections.Counter[str] = collections.Counter()
+"""How often servers of each broker became ready in this process."""
 
 
 def _spawn_for_ever() -> None:
@@ -139,6 +143,7 @@ class Server:
         if self.running:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.command = maven.with_archive(self.command)
         with self.log.open("ab") as out:
             self._said_before = out.tell()
             self._child = spawn(
@@ -173,6 +178,7 @@ class Server:
             time.sleep(pause)
             pause = min(pause * 1.5, 0.25)
         self.boot_seconds = time.monotonic() - self._launched
+        boots[self.name.partition(" ")[0]] += 1
 
     def start(self, timeout: float = BOOT_TIMEOUT) -> None:
         self.launch()
@@ -195,6 +201,11 @@ class Server:
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
+
+    def keep_classes(self) -> None:
+        """Leave the archive of its classes that later boots use (maven.py), if it runs, was ready once, and there is none yet."""
+        if self.running and self.boot_seconds and self.pid is not None and _moving(self.pid):
+            maven.keep_classes(self.pid, self.command)
 
     def _signal(self, number: signal.Signals) -> None:
         if self.running:

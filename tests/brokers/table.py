@@ -26,6 +26,7 @@ class Results:
         failures: ids of tests. skips: by reason and place, a broker or a part. seconds: by session and file.
         details: of each failure its test, why it is believed without a second run ("" where it is not), and its traceback.
         flickers: ids of tests that failed once and passed when run again alone; they are no failures.
+        boots: by broker, how often one of its servers became ready.
         boots_again: brokers that were ready at a later attempt only, with the words of the earlier ones.
     """
 
@@ -37,6 +38,7 @@ class Results:
     seconds: dict[str, dict[str, float]] = field(default_factory=dict)
     details: dict[str, dict[str, str]] = field(default_factory=dict)
     flickers: list[str] = field(default_factory=list)
+    boots: dict[str, int] = field(default_factory=dict)
     boots_again: dict[str, list[str]] = field(default_factory=dict)
 
     @property
@@ -70,6 +72,8 @@ class Results:
         self.details |= other.details
         for name, words in other.boots_again.items():
             self.boots_again.setdefault(name, []).extend(words)
+        for name, number in other.boots.items():
+            self.boots[name] = self.boots.get(name, 0) + number
         self.missing |= other.missing
         self.boot_seconds |= other.boot_seconds
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from brokers import maven
 from brokers.process import Server, await_standstill
 from patience import until
 
@@ -72,3 +78,89 @@ def test_what_a_server_said_is_counted_from_its_launch(tmp_path: Path) -> None:
         one.start()
         until(lambda: one.said(b"hello"))
         assert not one.said(b"of a boot before")
+
+
+SLEEPER = """public class Sleeper { public static void main(String[] words) throws Exception {
+System.out.println("on"); System.out.flush(); if (words.length > 0) Thread.sleep(60000); } }
+"""
+
+
+@pytest.fixture
+def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A class path with one program, and a cache of its own."""
+    if shutil.which("javac") is None or shutil.which("jcmd") is None:
+        pytest.skip("no JDK on PATH")
+    monkeypatch.setenv("WIREPROTO_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "Sleeper.java").write_text(SLEEPER)
+    subprocess.run(["javac", "-d", str(tmp_path), str(tmp_path / "Sleeper.java")], check=True)
+    with zipfile.ZipFile(tmp_path / "sleeper.jar", "w") as out:
+        out.write(tmp_path / "Sleeper.class", "Sleeper.class")
+    return str(tmp_path / "sleeper.jar")
+
+
+def shared(jar: str) -> tuple[list[str], str]:
+    """A run of the program: the command line's flags, and what the JVM says of where it has the class from."""
+    command = maven.java(jar, "Sleeper", flags=("-Xlog:class+load",))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "on\n" in done.stdout
+    return command, next(line for line in done.stdout.splitlines() if "Sleeper source:" in line)
+
+
+def test_a_server_that_is_closed_leaves_its_classes_to_the_next(jar: str, tmp_path: Path) -> None:
+    command, source = shared(jar)
+    assert "-XX:+RecordDynamicDumpInfo" in command
+    assert "shared objects file" not in source
+    one = Server("sleeper node 0", maven.java(jar, "Sleeper", "stay"), tmp_path, ready=lambda: one.said(b"on"))
+    with contextlib.ExitStack() as ends:
+        ends.callback(one.kill)
+        one.start()
+        kept = maven.archive(jar, "Sleeper")
+        with kept.with_suffix(".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            one.keep_classes()  # another makes it just now
+            assert not kept.exists()
+        one.keep_classes()
+        assert kept.exists()
+        assert not kept.with_suffix(".new").exists()
+        written = kept.stat().st_mtime_ns
+        one.keep_classes()
+        assert kept.stat().st_mtime_ns == written
+        assert "-XX:+RecordDynamicDumpInfo" in one.command
+        one.kill()
+        one.start()
+        assert f"-XX:SharedArchiveFile={kept}" in one.command
+    command, source = shared(jar)
+    assert f"-XX:SharedArchiveFile={kept}" in command
+    assert "shared objects file (top)" in source
+
+
+@pytest.mark.parametrize("spoil", ["gone", "cut", "noise"])
+def test_an_archive_that_is_gone_or_broken_is_none(jar: str, spoil: str) -> None:
+    kept = maven.archive(jar, "Sleeper")
+    one = subprocess.Popen(maven.java(jar, "Sleeper", "stay"), stdout=subprocess.PIPE)
+    assert one.stdout
+    try:
+        assert one.stdout.readline() == b"on\n"
+        assert maven.keep_classes(one.pid, maven.java(jar, "Sleeper", "stay"))
+    finally:
+        one.kill()
+        one.wait()
+        one.stdout.close()
+    before = maven.java(jar, "Sleeper")
+    whole = kept.read_bytes()
+    kept.unlink()
+    if spoil != "gone":
+        kept.write_bytes(whole[: len(whole) // 2] if spoil == "cut" else b"x" * len(whole))
+    now = maven.java(jar, "Sleeper")
+    assert ("-XX:+RecordDynamicDumpInfo" in now) is (spoil != "noise")
+    for command in (now, *([before] if spoil == "gone" else [])):
+        done = subprocess.run(command, capture_output=True, timeout=60)
+        assert (done.returncode, done.stdout) == (0, b"on\n")
+
+
+def test_jars_that_are_other_ones_have_another_archive(jar: str) -> None:
+    before = maven.archive(jar, "Sleeper")
+    assert maven.archive(jar, "Sleeper") == before
+    assert maven.archive(jar, "Other") != before
+    os.utime(jar, (1.0, 1.0))
+    assert maven.archive(jar, "Sleeper") != before

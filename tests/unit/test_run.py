@@ -187,6 +187,7 @@ def session(failed: int, seconds: float, why: str = "no tree") -> table.Results:
     results.failures += ["tests/integration/test_x.py::test_y"] * failed
     results.skip(why, "kafka-4.3.1")
     results.seconds["kafka"] = {"tests/integration/test_x.py": seconds}
+    results.boots = {"kafka-4.3.1": 3}
     return results
 
 
@@ -197,6 +198,7 @@ def test_sessions_of_a_run_add_up_and_no_failure_goes_away(tmp_path: Path) -> No
     assert len(whole.failures) == 2
     assert whole.skips == {"no tree": {"kafka-4.3.1": 2}}
     assert whole.seconds == {"kafka": {"tests/integration/test_x.py": 3.0}}
+    assert whole.boots == {"kafka-4.3.1": 6}
     record, page = tmp_path / "ran.json", tmp_path / "page.md"
     facts = {"commit": "abc with changes", "when": "2026-01-01", "code": 1, "closing": "2 failed", "parts": {"kafka": ["FAILED", 1.0]}}
     record.write_text(json.dumps(whole.to_json() | facts))
