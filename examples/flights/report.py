@@ -7,16 +7,23 @@ and compares the sum and the count with the same over the source file.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (the name PySpark's own documentation uses)
 
+import wireproto.spark
+
 from .load import PARTITIONS, TOPIC
+from .steps import Steps, patiently, say
 
 FORMATS = {
     "kafka": ("kafka-wire", "kafka.bootstrap.servers", "subscribe"),
@@ -27,10 +34,39 @@ FLIGHT = "carrier string, flight int, tailnum string, origin string, dest string
 PLANE = "tailnum string, seats int, manufacturer string"
 
 
-def session() -> SparkSession:
-    """A local session on two cores, without a UI; planners and workers run this very interpreter."""
+@contextmanager
+def errors_to(path: Path | None) -> Iterator[None]:
+    """Let what is started meanwhile write its errors to this file, for as long as it lives; None: where ours go."""
+    if path is None:
+        yield
+        return
+    sys.stderr.flush()
+    ours = os.dup(2)
+    try:
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+
+
+def children() -> set[int]:
+    """Process ids of what this process has started itself."""
+    found: set[int] = set()
+    for thread in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # it ended meanwhile
+            found.update(map(int, (thread / "children").read_text().split()))
+    return found
+
+
+def session(log: Path | None = None) -> SparkSession:
+    """A local session on two cores, without a UI; planners and workers run this very interpreter. log: where it writes its own."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    return (
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if log is not None:
+        log.unlink(missing_ok=True)
+    builder = (
         SparkSession.builder.master("local[2]")
         .appName("flights")
         .config("spark.ui.enabled", "false")
@@ -44,8 +80,18 @@ def session() -> SparkSession:
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.pyspark.python", sys.executable)
         .config("spark.pyspark.driver.python", sys.executable)
-        .getOrCreate()
     )
+    at_interrupt, others = signal.getsignal(signal.SIGINT), children()
+    try:
+        with errors_to(log):
+            spark = builder.getOrCreate()
+    except BaseException:  # a JVM whose start is cut off does not end with its input
+        for process in children() - others:
+            os.kill(process, signal.SIGKILL)
+        raise
+    signal.signal(signal.SIGINT, at_interrupt)  # PySpark's own asks a connection that is in the middle of a call
+    wireproto.spark.register(spark)
+    return spark
 
 
 def close(spark: SparkSession) -> None:
@@ -118,3 +164,31 @@ def write(table: DataFrame, folder: Path) -> list[Any]:
     table = table.cache()
     table.coalesce(1).write.mode("overwrite").parquet(str(folder / "delays.parquet"))
     return table.collect()
+
+
+def whole(
+    spark: SparkSession, urls: dict[str, str], flights: int, nodes: int, expected: tuple[int, int], out: Path, steps: Steps
+) -> tuple[bool, list[Any]]:
+    """Prove the logs and the tree equal to the source, join them and write the report: whether they are equal, and the report's rows."""
+    good = True
+    servers = {protocol: url.partition("://")[2] for protocol, url in urls.items()}
+    for protocol in FORMATS:
+        with steps.step(f"Spark reads {protocol}") as done:
+            records = log(spark, protocol, servers[protocol])
+            tasks = patiently(partial(partitions_used, records))
+            done.count, total, done.seconds = patiently(partial(fingerprint, records))
+            good = verdict(protocol, f"{done.count:>8,} records, hash {total:x}, {tasks} tasks", (done.count, total) == expected) and good
+    with steps.step("Spark reads zookeeper") as done:
+        nodes_read = tree(spark, servers["zookeeper"]).cache()
+        done.count = patiently(nodes_read.count)
+        good = verdict("zookeeper", f"{done.count:>8,} nodes", done.count == nodes) and good
+    with steps.step("Spark joins and writes", f"delays by airline and hour to {out / 'delays.parquet'}") as done:
+        rows = patiently(lambda: write(delays(log(spark, "kafka", servers["kafka"]), nodes_read), out))
+        done.count = flights
+    return good, rows
+
+
+def verdict(name: str, found: str, equal: bool) -> bool:
+    """Say what a proof found, and whether it is what was written."""
+    say(f"proof {name:<9} {found}: {'equal' if equal else 'NOT EQUAL'}")
+    return equal

@@ -28,11 +28,12 @@ from pyspark.sql import functions as F  # noqa: N812  (the name PySpark's own do
 from pyspark.sql.streaming.query import StreamingQuery
 
 import wireproto
-import wireproto.spark
 
+from . import report
 from .dataset import Flight, fingerprint
 from .load import PARTITIONS
 from .load import TOPIC as FLIGHTS
+from .steps import BUSY, LATE, Failed, Steps, patiently, say
 
 TOPIC = "delays"
 MICRO_BATCH = 100_000  # records
@@ -76,15 +77,19 @@ def begun(table: DataFrame, url: str, checkpoint: Path) -> StreamingQuery:
     return writer.option("includeTimestamp", "true").trigger(availableNow=True).start()
 
 
-def killed(servers: str, url: str, checkpoint: Path) -> None:
-    """Begin it in a program of its own, which is killed as soon as it has planned a micro-batch."""
+def killed(servers: str, url: str, checkpoint: Path, log: Path) -> None:
+    """Begin it in a program of its own, which is killed as soon as it has planned a micro-batch; what it says goes to the file `log`."""
     command = [sys.executable, "-m", "flights.stream", servers, url, str(checkpoint)]
-    program = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    with log.open("wb") as said:
+        program = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=said, stderr=said, start_new_session=True)
     planned, deadline = checkpoint / "offsets" / "0", time.monotonic() + PATIENCE
     try:
         while not planned.exists():
-            if program.poll() is not None or time.monotonic() > deadline:
-                raise SystemExit("the program that was to be killed has planned no micro-batch")
+            if program.poll() is not None:
+                why = next((line for line in log.read_text(errors="replace").splitlines() if any(sign in line for sign in LATE)), "")
+                raise Failed(f"the program that was to be killed ended before its first micro-batch; its log is {log}. {why}".strip())
+            if time.monotonic() > deadline:
+                raise Failed(f"the program that was to be killed planned no micro-batch in {PATIENCE:.0f} s; its log is {log}", BUSY)
             time.sleep(0.05)
     finally:
         with suppress(ProcessLookupError):
@@ -96,15 +101,16 @@ def run(table: DataFrame, url: str, checkpoint: Path) -> tuple[int, float]:
     """Write what is there and end: rows that went in, and the seconds it took. Tells each micro-batch as it ends."""
     begin = time.perf_counter()
     query = begun(table, url, checkpoint)
-    told, ended = -1, False
+    told = -1
+    ended: bool | None = False
     while not ended:
         ended = query.awaitTermination(1)  # raises what ended the query, if it failed
-        for report in query.recentProgress:
-            if report["batchId"] > told and report["numInputRows"]:
-                told = report["batchId"]
-                rate = report["numInputRows"] * 1000 / max(report["batchDuration"], 1)
-                print(f"  micro-batch {told}: {report['numInputRows']:>8,} records, {rate:>8,.0f} records/s", flush=True)
-    return sum(report["numInputRows"] for report in query.recentProgress), time.perf_counter() - begin
+        for batch in query.recentProgress:
+            if batch["batchId"] > told and batch["numInputRows"]:
+                told = batch["batchId"]
+                rate = batch["numInputRows"] * 1000 / max(batch["batchDuration"], 1)
+                say(f"micro-batch {told}: {batch['numInputRows']:>8,} records, {rate:>8,.0f} a second")
+    return sum(batch["numInputRows"] for batch in query.recentProgress), time.perf_counter() - begin
 
 
 def forget_last(checkpoint: Path) -> None:
@@ -128,23 +134,22 @@ def records(client: Any) -> Iterator[tuple[bytes, bytes]]:
         yield from zip(batch.keys(), batch.values(), strict=True)
 
 
-def whole(spark: SparkSession, urls: dict[str, str], wanted: tuple[int, int], out: Path) -> tuple[bool, list[tuple[str, int, float]]]:
-    """The query, its replay and the proof: whether it holds, and the steps with their records and seconds."""
+def whole(spark: SparkSession, urls: dict[str, str], wanted: tuple[int, int], out: Path, steps: Steps) -> bool:
+    """The query, its replay and the proof: whether it holds."""
     checkpoint = out / "checkpoint"
     shutil.rmtree(checkpoint, ignore_errors=True)  # of a run on other brokers
-    prepare(urls["pulsar"])
     servers = urls["kafka"].partition("://")[2]
-    print("streaming from Kafka to Pulsar: a first program, killed in its first micro-batch", flush=True)
-    killed(servers, urls["pulsar"], checkpoint)
-    print("streaming on from its checkpoint", flush=True)
-    count, seconds = run(delays(spark, servers), urls["pulsar"], checkpoint)
-    print("its last micro-batch again, as after a crash, in other tasks", flush=True)
-    forget_last(checkpoint)
-    run(delays(spark, servers, 2 * PARTITIONS), urls["pulsar"], checkpoint)
-    found, total, reading = stored(urls["pulsar"])
-    good = (found, total) == wanted
-    print(f"proof {'stream':<9} {found:>8,} records, hash {total:x}, each once: {'equal' if good else 'NOT EQUAL'}", flush=True)
-    return good, [("spark streams to pulsar", count, seconds), ("our reader counts them", found, reading)]
+    with steps.step("stream kafka to pulsar", "a first program, killed in its first micro-batch"):
+        prepare(urls["pulsar"])
+        patiently(lambda: killed(servers, urls["pulsar"], checkpoint, out / "first-program.log"))
+    with steps.step("stream on", "from its checkpoint") as done:
+        done.count, done.seconds = patiently(lambda: run(delays(spark, servers), urls["pulsar"], checkpoint))
+    with steps.step("repeat the last micro-batch", "as after a crash, in other tasks"):
+        forget_last(checkpoint)
+        patiently(lambda: run(delays(spark, servers, 2 * PARTITIONS), urls["pulsar"], checkpoint))
+    with steps.step("count what pulsar holds", "by our own reader, each record once") as done:
+        done.count, total, done.seconds = stored(urls["pulsar"])
+        return report.verdict("stream", f"{done.count:>8,} records, hash {total:x}, each once", (done.count, total) == wanted)
 
 
 def end_with_input() -> None:
@@ -155,11 +160,8 @@ def end_with_input() -> None:
 
 def main(servers: str, url: str, checkpoint: str) -> None:
     """The first program: a group of processes of its own, which ends with its standard input."""
-    from . import report
-
     threading.Thread(target=end_with_input, daemon=True).start()
     spark = report.session()
-    wireproto.spark.register(spark)
     begun(delays(spark, servers), url, Path(checkpoint)).awaitTermination()
 
 

@@ -369,7 +369,7 @@ def test_debug_hides_a_sessions_password(dev_broker: DevBroker) -> None:
 
 
 def test_dev_runs_until_it_is_told_to_stop() -> None:
-    broker = start("dev", "--protocols", "kafka,zookeeper")
+    broker = start("dev", "--free-ports", "--protocols", "kafka,zookeeper")
     try:
         assert broker.stdout is not None
         assert broker.stderr is not None

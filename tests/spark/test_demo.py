@@ -71,7 +71,7 @@ def test_it_proves_the_logs_equal_and_writes_its_report(tmp_path: Path) -> None:
 EARLIER = [pytest.param(point, marks=pytest.mark.soak) for point in ("data set:", "load pulsar")]
 
 
-@pytest.mark.parametrize("point", [*EARLIER, "streaming"])
+@pytest.mark.parametrize("point", [*EARLIER, "stream kafka to pulsar"])
 def test_ctrl_c_leaves_no_process_behind(tmp_path: Path, point: str) -> None:
     mark = uuid.uuid4().hex
     with started(tmp_path, mark) as process:

@@ -13,12 +13,12 @@ from pathlib import Path
 from .broker import DevBroker
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of a dev broker."""
+def add_options(parser: argparse.ArgumentParser, otherwise: str = "free ones by default") -> None:
+    """The options of a dev broker. otherwise: which ports it takes where none is given."""
     parser.add_argument("--protocols", type=lambda text: text.split(","), help="comma-separated; all by default")
     parser.add_argument("--data-dir", type=Path, help="keep data in this folder; in memory by default")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", action="append", default=[], metavar="PROTOCOL[.LISTENER]=N", help="a fixed port; free ones by default")
+    parser.add_argument("--port", action="append", default=[], metavar="PROTOCOL[.LISTENER]=N", help=f"a fixed port; {otherwise}")
     parser.add_argument(
         "--nodes",
         action="append",
