@@ -14,15 +14,22 @@ export CC  # `cc`, whatever compiler that is here, and not the one that Python i
 
 SOURCES := $(shell find src/wireproto -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -path '*_parts/*.[ch]') setup.py
 
-.PHONY: all demo test table seconds faults unit wire conformance bench fuzz mutate coverage soak campaign spark-versions constraints gen lint nightly wheel clean
+.PHONY: all demo test check table seconds faults unit wire conformance bench fuzz mutate coverage soak campaign spark-versions constraints gen lint nightly wheel clean
 all: $(VENV)/ready
+
+# Says every 20 s that the rest of a line goes on, and ends with its shell; its sleep holds no pipe of ours open.
+GOING_ON = (while sleep 20 >/dev/null 2>&1 && kill -0 $$$$ 2>/dev/null; do echo "make: … goes on, $$(date +%T)"; done) & trap "kill $$! 2>/dev/null" EXIT
 
 # Dependencies: anew when pyproject.toml changes, in the versions that constraints.txt pins.
 $(VENV)/deps: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else "CPython 3.11 to 3.13 is needed; set PYTHON=")'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "make: the environment $(VENV): some minutes, once; 1.3 GB"
+	@test -x $(BIN)/python || { echo "make: 1 of 4, an empty environment"; $(PYTHON) -m venv $(VENV); }
+	@echo "make: 2 of 4, pip and what builds extensions"
 	@$(BIN)/python -m pip install -q -c constraints.txt --upgrade 'pip>=25.1' 'setuptools>=77' wheel 'cython>=3.3,<4'
-	@$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation --group dev --group demo -e '.[arrow,spark]'
+	@echo "make: 3 of 4, what constraints.txt names (PySpark is the largest), and wireproto's own extensions, built from C: takes some minutes"
+	@$(GOING_ON); $(BIN)/python -m pip install -c constraints.txt --no-build-isolation --group dev --group demo -e '.[arrow,spark]'
+	@echo "make: 4 of 4, PySpark's Python files to byte code"
 	@$(BIN)/python tests/quick_spark.py
 	@touch $@
 
@@ -30,7 +37,10 @@ $(VENV)/deps: pyproject.toml constraints.txt
 $(VENV)/ready: $(VENV)/deps $(SOURCES)
 	@for part in _codec _net; do \
 	  built=$$(ls -t src/wireproto/$$part.*.so 2>/dev/null | head -n 1); \
-	  if [ -z "$$built" ] || [ -n "$$(find $(SOURCES) -newer "$$built")" ]; then $(BIN)/python setup.py -q build_ext --inplace || exit 1; break; fi; \
+	  if [ -z "$$built" ] || [ -n "$$(find $(SOURCES) -newer "$$built")" ]; then \
+	    echo "make: wireproto's extensions, built from C: takes some minutes"; $(GOING_ON); \
+	    $(BIN)/python setup.py -q build_ext --inplace || exit 1; break; \
+	  fi; \
 	done
 	@touch $@
 
@@ -53,6 +63,10 @@ seconds:
 # What becomes of a fault at each step of a client's life, measured.
 faults: $(VENV)/ready
 	@PYTHONPATH=src:tests $(PYTHON) -m steps
+
+# Lint, and the unit and wire tests of what changed since the last commit on main: two minutes at most; make check ARGS="--since HEAD~3".
+check: $(VENV)/ready
+	@PYTHONPATH=src:tests $(BIN)/python tests/check.py $(ARGS)
 
 unit wire conformance lint:
 	@$(PYTHON) tests/run.py --parts $@ $(ARGS)

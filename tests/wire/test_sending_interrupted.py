@@ -1,7 +1,7 @@
 """A signal handler that raises in the middle of a send, as Ctrl-C does: whatever it breaks into, what comes next is stored, and soon.
 
 The handler raises at one place after the other where the interpreter looks for signals, in the client's own code: behind a call of C, and
-where Python code begins.
+where Python code begins. What is tried again is tried after a moment here: these are hundreds of places.
 """
 
 from __future__ import annotations
@@ -19,10 +19,26 @@ import wireproto
 from interrupting import Signal
 from wireproto.devbroker import DevBroker
 from wireproto.errors import WireprotoError
+from wireproto.flow.staying import Pace
+from wireproto.kafka import sending as kafka
+from wireproto.net.retry import Policy
+from wireproto.pulsar import partition_producer
+from wireproto.pulsar import sending as pulsar
 
 SOON = 5.0
 """Seconds: more than a busy machine stops for, and less than what is held up takes to come by itself (`request_timeout`)."""
+PROMPT = Policy(first=0.002, ceiling=0.02)
+"""Pauses before another try."""
 _numbers = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RocketMQ's are short anyway."""
+    for module in (kafka, pulsar):
+        monkeypatch.setattr(module, "Pace", partial(Pace, backoff=PROMPT))
+    monkeypatch.setattr(kafka, "_AGAIN", PROMPT)
+    monkeypatch.setattr(partition_producer, "RETRY", PROMPT)
 
 
 @pytest.fixture(params=["kafka", "pulsar", "rocketmq"])
