@@ -63,7 +63,8 @@ def title(rows: Iterable[Any]) -> str:
     if not means:
         return "Departure delays, New York 2013"
     best, worst = min(means, key=lambda hour: means[hour]), max(means, key=lambda hour: means[hour])
-    return f"A flight planned for {best}:00 leaves {means[best]:.0f} min late on average, one planned for {worst}:00 {means[worst]:.0f} min late"
+    early, late = (f"planned for {hour}:00" for hour in (best, worst))
+    return f"A flight {early} leaves {means[best]:.0f} min late on average, one {late} {means[worst]:.0f} min late"
 
 
 def draw(rows: list[Any], path: Path) -> None:
