@@ -46,7 +46,7 @@ def main() -> int:
     print(
         f"Flights of 2013 through Kafka, Pulsar, RocketMQ and ZooKeeper ({brokers}) into Spark: some minutes. Ctrl-C ends it.", flush=True
     )
-    from .steps import Failed, explained, shown
+    from .steps import Failed, explained, print_failure
 
     try:
         return demo(arguments)
@@ -55,7 +55,7 @@ def main() -> int:
             import traceback
 
             traceback.print_exception(why)
-        shown(why if isinstance(why, Failed) else explained(why))
+        print_failure(why if isinstance(why, Failed) else explained(why))
         return 1
 
 

@@ -113,7 +113,7 @@ def table(rows: list[Any]) -> str:
     groups: dict[tuple[str, str], list[Any]] = defaultdict(list)
     for row in rows:
         groups[row.carrier, row.airline].append(row)
-    told = []
+    texts = []
     for (carrier, airline), hours in groups.items():
         departed = sum(row.departed for row in hours)
         mean = sum(row.delay * row.departed for row in hours if row.delay is not None) / max(departed, 1)
@@ -121,6 +121,6 @@ def table(rows: list[Any]) -> str:
         seats = sum(row.seats * row.flights for row in seated) / max(sum(row.flights for row in seated), 1)
         worst = max((row for row in hours if row.departed >= FEW), key=lambda row: row.delay, default=None)
         worst_text = f"{worst.hour:02d}:00 {worst.delay:6.1f}" if worst is not None else "-"
-        told.append((mean, f"{carrier:<3} {airline:<28} {sum(r.flights for r in hours):>8,} {mean:>7.1f} {seats:>6.0f}   {worst_text}"))
+        texts.append((mean, f"{carrier:<3} {airline:<28} {sum(r.flights for r in hours):>8,} {mean:>7.1f} {seats:>6.0f}   {worst_text}"))
     head = f"{'':<3} {'airline':<28} {'flights':>8} {'delay':>7} {'seats':>6}   worst hour"
-    return "\n".join([head, "-" * len(head), *(text for _, text in sorted(told, reverse=True))])
+    return "\n".join([head, "-" * len(head), *(text for _, text in sorted(texts, reverse=True))])

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812  (the name PySpark's own do
 import wireproto.spark
 
 from .load import PARTITIONS, TOPIC
-from .steps import Steps, patiently, say
+from .steps import Steps, retried_if_late, say
 
 FORMATS = {
     "kafka": ("kafka-wire", "kafka.bootstrap.servers", "subscribe"),
@@ -175,15 +175,15 @@ def whole(
     for protocol in FORMATS:
         with steps.step(f"Spark reads {protocol}") as done:
             records = log(spark, protocol, servers[protocol])
-            tasks = patiently(partial(partitions_used, records))
-            done.count, total, done.seconds = patiently(partial(fingerprint, records))
+            tasks = retried_if_late(partial(partitions_used, records))
+            done.count, total, done.seconds = retried_if_late(partial(fingerprint, records))
             good = verdict(protocol, f"{done.count:>8,} records, hash {total:x}, {tasks} tasks", (done.count, total) == expected) and good
     with steps.step("Spark reads zookeeper") as done:
         nodes_read = tree(spark, servers["zookeeper"]).cache()
-        done.count = patiently(nodes_read.count)
+        done.count = retried_if_late(nodes_read.count)
         good = verdict("zookeeper", f"{done.count:>8,} nodes", done.count == nodes) and good
     with steps.step("Spark joins and writes", f"delays by airline and hour to {out / 'delays.parquet'}") as done:
-        rows = patiently(lambda: write(delays(log(spark, "kafka", servers["kafka"]), nodes_read), out))
+        rows = retried_if_late(lambda: write(delays(log(spark, "kafka", servers["kafka"]), nodes_read), out))
         done.count = flights
     return good, rows
 

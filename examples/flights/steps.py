@@ -80,7 +80,9 @@ class Steps:
         except Exception as why:
             failed = why if isinstance(why, Failed) else explained(why)
             failed.step = failed.step or name
-            raise failed from (None if failed is why else why)
+            if failed is why:
+                raise  # with the cause that it has
+            raise failed from why
         finally:
             over.set()
         whole = time.perf_counter() - begin
@@ -128,14 +130,17 @@ def explained(why: BaseException) -> Failed:
     return Failed(name + shown, next((advice for sign, advice in ADVICE if sign in words), REPORT))
 
 
-def told(failed: Failed) -> str:
-    """Say it in a few lines."""
+def message(failed: Failed) -> str:
+    """Write a failure in a few lines: the step, what went wrong, what to do."""
     where = f"{failed.step}: " if failed.step else ""
     return f"demo: {where}{failed}\ndemo: what to do: {failed.advice}"
 
 
-def patiently(work: Callable[[], T]) -> T:
-    """Do it again, as long as Spark gave up on a Python process of its own, which has ten seconds to call back and no option for more."""
+def retried_if_late(work: Callable[[], T]) -> T:
+    """Do work, and do it again (three times at most) where Spark gave up on one of its Python processes.
+
+    Such a process has ten seconds to connect back, and Spark has no option for more. Any other error is raised at once.
+    """
     for _ in range(AGAIN - 1):
         try:
             return work()
@@ -146,7 +151,7 @@ def patiently(work: Callable[[], T]) -> T:
     return work()
 
 
-def shown(failed: Failed) -> None:
-    """Write what `told` says to standard error."""
+def print_failure(failed: Failed) -> None:
+    """Print a failure's message to standard error."""
     sys.stdout.flush()
-    print(told(failed), file=sys.stderr, flush=True)
+    print(message(failed), file=sys.stderr, flush=True)

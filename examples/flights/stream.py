@@ -33,7 +33,7 @@ from . import report
 from .dataset import Flight, fingerprint
 from .load import PARTITIONS
 from .load import TOPIC as FLIGHTS
-from .steps import BUSY, LATE, Failed, Steps, patiently, say
+from .steps import BUSY, LATE, Failed, Steps, retried_if_late, say
 
 TOPIC = "delays"
 MICRO_BATCH = 100_000  # records
@@ -141,12 +141,12 @@ def whole(spark: SparkSession, urls: dict[str, str], wanted: tuple[int, int], ou
     servers = urls["kafka"].partition("://")[2]
     with steps.step("stream kafka to pulsar", "a first program, killed in its first micro-batch"):
         prepare(urls["pulsar"])
-        patiently(lambda: killed(servers, urls["pulsar"], checkpoint, out / "first-program.log"))
+        retried_if_late(lambda: killed(servers, urls["pulsar"], checkpoint, out / "first-program.log"))
     with steps.step("stream on", "from its checkpoint") as done:
-        done.count, done.seconds = patiently(lambda: run(delays(spark, servers), urls["pulsar"], checkpoint))
+        done.count, done.seconds = retried_if_late(lambda: run(delays(spark, servers), urls["pulsar"], checkpoint))
     with steps.step("repeat the last micro-batch", "as after a crash, in other tasks"):
         forget_last(checkpoint)
-        patiently(lambda: run(delays(spark, servers, 2 * PARTITIONS), urls["pulsar"], checkpoint))
+        retried_if_late(lambda: run(delays(spark, servers, 2 * PARTITIONS), urls["pulsar"], checkpoint))
     with steps.step("count what pulsar holds", "by our own reader, each record once") as done:
         done.count, total, done.seconds = stored(urls["pulsar"])
         return report.verdict("stream", f"{done.count:>8,} records, hash {total:x}, each once", (done.count, total) == wanted)

@@ -6,7 +6,7 @@ that a later start needs neither Maven nor network. Maven's standard output hold
 An archive (class data sharing, JDK 17 and newer) holds what a server had loaded when it was closed, parsed and verified: a boot from it
 takes a third to a half less of the processor. The first server of a class path that is closed in order leaves it in ``.cache/shared/``;
 those that start before there is one boot as ever. The JVM checks an archive against its own build and against the jars, and goes on
-without one that does not fit or is not there any more; but it crashes of one that was cut short, so its length is kept beside it.
+without one that does not fit or is not there any more. Only a complete file is given to it: its length is kept beside it.
 """
 
 from __future__ import annotations

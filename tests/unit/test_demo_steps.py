@@ -91,12 +91,22 @@ class BootFailed(Exception):
 def test_a_failure_is_named_by_step_with_what_to_do(error: Exception, line: str, advice: str) -> None:
     with pytest.raises(steps.Failed) as caught, steps.Steps().step("load rocketmq"):
         raise error
-    text = steps.told(caught.value)
+    text = steps.message(caught.value)
     assert text.startswith("demo: load rocketmq: ")
     assert line in text
     assert advice in text.splitlines()[-1]
     assert ".java)" not in text
     assert caught.value.__cause__ is error
+
+
+def test_a_failure_that_names_its_step_keeps_both_its_name_and_its_cause() -> None:
+    """A broker that does not boot is named within the step that starts all of them; --traceback shows why it did not."""
+    failed, cause = steps.Failed("kafka did not boot"), OSError("of the broker")
+    failed.step = "start kafka"
+    with pytest.raises(steps.Failed) as caught, steps.Steps().step("start the brokers"):
+        raise failed from cause
+    assert caught.value.step == "start kafka"
+    assert caught.value.__cause__ is cause
 
 
 def test_a_step_says_what_it_does_and_that_it_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,14 +126,14 @@ def test_what_spark_gave_up_for_lateness_is_tried_again_and_nothing_else_is() ->
             raise errors.pop()
         return "done"
 
-    assert steps.patiently(work) == "done"
+    assert steps.retried_if_late(work) == "done"
     errors = [RuntimeError(steps.LATE[0]), RuntimeError("something else")]
     with pytest.raises(RuntimeError, match="something else"):
-        steps.patiently(work)
+        steps.retried_if_late(work)
     assert len(errors) == 1
     errors = [RuntimeError(steps.LATE[0])] * steps.AGAIN
     with pytest.raises(RuntimeError, match="connect back"):
-        steps.patiently(work)
+        steps.retried_if_late(work)
 
 
 class Receipt:
