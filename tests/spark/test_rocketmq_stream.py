@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import wireproto
-from brokers import RocketMQ, plugin
+from brokers import RocketMQ, java, plugin
 from patience import until
 from spark.logs import Driven, counts, ends, forget_last, kept, lags, planned, run, values, watched
 from spark.peers import QUIET
@@ -244,6 +244,18 @@ def test_a_batch_is_written(spark: SparkSession, broker: RocketMQ, topic: Make) 
     assert all(bytes(row.key) == b"k%d" % (int(row.value) % 7) for row in rows)
     assert all({one.key for one in row.headers} == {"h", "wireproto_id"} for row in rows)
     assert len(ids(broker, name)) == 250
+
+
+def test_times_of_rows_are_written_and_read(spark: SparkSession, broker: RocketMQ, topic: Make) -> None:
+    """Each row its own, in few commands: the first row of each has that one's time, and no property that tells it."""
+    name = topic(1)
+    table = spark.range(0, 4000, 1, 1).selectExpr("cast(id as string) as value", "timestamp_millis(1700000000000 + id * 7) as timestamp")
+    table.write.format(FORM).options(topic=name, includeTimestamp="true", **servers(broker)).mode("append").save()
+    rows = frame(spark, broker, name, includeHeaders="true").selectExpr("value", "unix_millis(timestamp) as ms", "headers").collect()
+    assert sorted((int(row.value), row.ms) for row in rows) == [(n, 1_700_000_000_000 + 7 * n) for n in range(4000)]
+    assert all([one.key for one in row.headers] == ["wireproto_id"] for row in rows)
+    found = java.run(f"rocketmq-{broker.version}", "RocketJudge", "pull", broker.name_server, name)
+    assert len({item["born"] for item in found}) == len([item for item in found if "BORN_TIMESTAMP" not in item["properties"]]) <= 20
 
 
 def test_a_repeated_micro_batch_has_the_ids_of_the_first(spark: SparkSession, broker: RocketMQ, topic: Make, tmp_path: Path) -> None:

@@ -75,8 +75,8 @@ def test_a_broker_that_refuses_is_left(brokers: tuple[DevBroker, DevBroker], cli
     refuse(brokers[1], code)
     seen = brokers[1].record("rocketmq")
     begun = time.monotonic()
-    with client.producer(topic) as producer:
-        receipts = [producer.send(b"%d" % n, timestamp=n) for n in range(40)]
+    with client.producer(topic, batch_size=1) as producer:
+        receipts = [producer.send(b"%d" % n) for n in range(40)]
         assert {receipt.position(30.0).partition for receipt in receipts} <= {0, 1}
         for _ in range(40):
             producer.send(b"x").position(30.0)

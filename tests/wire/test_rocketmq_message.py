@@ -126,6 +126,38 @@ def test_inner_batches() -> None:
             decode(stored(30, bad, props, flags=0xC0))
 
 
+@pytest.mark.parametrize("columns", [None, ("timestamp",), ("timestamp", "key"), ("offset", "timestamp", "value")])
+@pytest.mark.parametrize("packed", [None, 0])
+def test_a_time_of_its_own_is_a_rows_timestamp(packed: int | None, columns: tuple[str, ...] | None) -> None:
+    """As Java's Long.parseLong reads it; of what that refuses, the born time remains, and nothing else is in the row than without."""
+    good = {
+        "0": 0, "7": 7, "+7": 7, "007": 7, "-1": -1, "1700000000001": 1_700_000_000_001, "9223372036854775807": (1 << 63) - 1,
+        "-9223372036854775808": -(1 << 63),
+    }  # fmt: skip
+    bad = ["-", "+", "", " 7", "7 ", "7.0", "0x7", "1_000", "--7", "٧", "x", "9223372036854775808", "-9223372036854775809"]
+    bad += ["9" * 20, "9" * 400, "7\x01"]
+    around = "KEYS\x01k\x02BORN_TIMESTAMP\x01{}\x02a\x011\x02"
+    messages = [stored(n, b"v", around.format(text), packed=packed) for n, text in enumerate((*good, *bad))]
+    messages.append(stored(90, b"v", "BORN_TIMESTAMP\x015\x02BORN_TIMESTAMP\x016", packed=packed))  # Java's map has the last one
+    messages.append(stored(91, b"v", "BORN_TIMESTAM\x015\x02BORN_TIMESTAMPS\x015\x02born_timestamp\x015\x02", packed=packed))
+    wanted = [*good.values(), *(BORN + n for n in range(len(good), len(good) + len(bad))), 6, BORN + 91]
+    for facts in (False, True):
+        read = decode(b"".join(messages), columns=columns, facts=facts)[0]
+        assert read.timestamps() == wanted
+        if columns is None:
+            assert read.headers()[:-2] == [(("a", b"1"),)] * (len(good) + len(bad))
+            assert [name for name, _ in read.headers()[-1]] == ["BORN_TIMESTAM", "BORN_TIMESTAMPS", "born_timestamp"]
+            assert pa.record_batch(read).column("timestamp").cast(pa.int64()).to_pylist() == wanted
+
+
+def test_rows_of_an_inner_batch_have_their_own_times() -> None:
+    builder = RocketBatchBuilder()
+    for told in (b"WAIT\x01true\x02", b"BORN_TIMESTAMP\x015\x02", b"BORN_TIMESTAMP\x01x\x02"):
+        builder.add(b"v", told)
+    columns, _ = decode(stored(30, builder.finish(), "INNER_BASE\x0130", flags=0xC0))
+    assert columns.timestamps() == [BORN + 30, 5, BORN + 30]
+
+
 @pytest.mark.parametrize("facts", [False, True])
 def test_an_offset_that_nothing_can_follow_is_refused(facts: bool) -> None:
     """There is no next offset; what was told for one was negative, or forgot the message."""

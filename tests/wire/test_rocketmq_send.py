@@ -63,14 +63,45 @@ def test_columns_encode_as_rows_do() -> None:
         RocketBatchBuilder(500).append_columns(columns, 2, 5, ids(), NOW, 100)
 
 
-def test_a_command_carries_rows_of_one_timestamp() -> None:
-    stamps = [None, None, 7, 7, 8, None]
-    columns = columns_of([(b"v", None, (), stamp) for stamp in stamps])
-    builder, start, taken = RocketBatchBuilder(4 << 20), 0, []
-    while start < 6:
-        taken.append(builder.append_columns(columns, start, 6, ids(), NOW, 4 << 20))
-        start += taken[-1]
-    assert taken == [2, 2, 1, 1]
+def told(body: bytes) -> list[int | None]:
+    """The times that messages of a batch tell by BORN_TIMESTAMP, read by hand."""
+    found: list[int | None] = []
+    while body:
+        size = int.from_bytes(body[:4])
+        properties = body[22 + int.from_bytes(body[16:20]) : size]
+        pairs = dict(part.split(b"\x01") for part in properties.split(b"\x02")[:-1])
+        found.append(int(pairs[b"BORN_TIMESTAMP"]) if b"BORN_TIMESTAMP" in pairs else None)
+        body = body[size:]
+    return found
+
+
+STAMPS = [7, None, 8, -1, (1 << 63) - 1, -(1 << 63), 0, NOW, 7]
+
+
+@pytest.mark.parametrize("key", [b"k", "kü".encode()])  # one way or the other of writing a row
+def test_rows_of_any_time_share_a_command_and_tell_another_one_than_its_own(key: bytes) -> None:
+    columns = columns_of([(b"v", key, (("h", b"1"),), stamp) for stamp in STAMPS])
+    builder = RocketBatchBuilder(4 << 20)
+    assert builder.append_columns(columns, 0, len(STAMPS), ids(), NOW, 4 << 20, 7) == len(STAMPS)
+    body = builder.finish()
+    assert told(body) == [None, NOW, 8, -1, (1 << 63) - 1, -(1 << 63), 0, NOW, None]
+    assert builder.append_columns(columns, 0, len(STAMPS), ids(), NOW, 4 << 20) == len(STAMPS)
+    unstamped = builder.finish()
+    assert told(unstamped) == STAMPS
+    read = decode_rocketmq_batch(unstamped)
+    assert (read.timestamps(), read.keys(), read.headers()) == (STAMPS, [key] * len(STAMPS), [(("h", b"1"),)] * len(STAMPS))
+
+
+@pytest.mark.parametrize("key", [b"k", "kü".encode()])
+def test_a_row_whose_properties_have_no_room_for_a_time_is_left_to_the_next_command(key: bytes) -> None:
+    room = 32767 - len(key) - 6 - 52 - 2 - 2
+    for left, taken in ((36, 2), (35, 1)):
+        rows = [(b"v", b"k", (), 7), (b"v", key, (("hh", b"x" * (room - left)),), -(1 << 63))]
+        builder = RocketBatchBuilder(4 << 20)
+        assert builder.append_columns(columns_of(rows), 0, 2, ids(), NOW, 4 << 20, 7) == taken
+    alone = RocketBatchBuilder(4 << 20)
+    assert alone.append_columns(columns_of(rows), 1, 2, ids(), NOW, 4 << 20, -(1 << 63)) == 1
+    assert told(alone.finish()) == [None]
 
 
 @pytest.mark.parametrize(

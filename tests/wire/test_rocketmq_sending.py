@@ -76,16 +76,76 @@ def test_a_producer_of_many_months_makes_ids_that_tell_their_time(
     assert [ids[n][:20] == ids[n + 1][:20] for n in range(9)] == [True, True, True, False, True, False, True, False, True]
 
 
-def test_records_of_one_time_go_together_and_no_others(client: RocketClient, topic: str, seen: Recording) -> None:
-    """A command has one time, which is the caller's or that of sending; and no more in it than `batch_size`."""
-    with client.producer(topic, linger=60.0, batch_size=10_000) as producer:
-        for value, stamp in ((b"a", 1), (b"b", 1), (b"c", 2), (b"d", None), (b"e", None), (b"f", 2), (bytes(6000), 2), (bytes(6000), 2)):
-            producer.send(value, partition=0, timestamp=stamp)
+GIVEN = ((b"a", 1), (b"b", 1), (b"c", 2), (b"d", None), (b"e", None), (b"f", 2), (bytes(6000), 2), (bytes(6000), 3))
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_records_of_any_time_go_together_and_each_keeps_its_own(client: RocketClient, topic: str, seen: Recording, rows: bool) -> None:
+    """A command has one time, its first record's, which one that goes alone has exactly; and no more in it than `batch_size`."""
+    begun = 1000 * time.time()
+    with client.producer(topic, linger=60.0, batch_size=13_000) as producer:
+        if rows:
+            values, stamps = zip(*GIVEN, strict=True)
+            producer.send_batch(Columns.from_rows(values, timestamps=stamps), partition=0)
+        else:
+            for value, stamp in GIVEN:
+                producer.send(value, partition=0, timestamp=stamp)
         producer.flush(30.0)
-    commands = [(request.name, min(request.message.born_timestamp, 3)) for request in sends(seen)]
-    one, several = "SendMessageV2", "SendBatchMessage"
-    assert commands == [(several, 1), (one, 2), (several, 3), (several, 2), (one, 2)]
-    assert [len(value) for value in stored(client, topic)] == [1] * 6 + [6000] * 2
+    first, *others = [(request.name, request.message.born_timestamp) for request in sends(seen)]
+    assert first == ("SendBatchMessage", 1)
+    assert others == ([] if rows else [("SendMessageV2", 3)])  # rows are counted by the bytes that they take
+    with client.reader(topic, start=EARLIEST, stop=LATEST) as reader:
+        found = [(record.value, record.timestamp, record.headers) for batch in reader for record in batch]
+    assert [value for value, _, _ in found] == [value for value, _ in GIVEN]
+    assert all(
+        stamp == at if stamp is not None else begun - 1 <= at <= 1000 * time.time()
+        for (_, stamp), (_, at, _) in zip(GIVEN, found, strict=True)
+    )
+    assert not any(headers for _, _, headers in found)
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_records_with_times_of_their_own_cost_no_commands(client: RocketClient, topic: str, seen: Recording, rows: bool) -> None:
+    with client.producer(topic, linger=0.2) as producer:
+        if rows:
+            producer.send_batch(Columns.from_rows([b"v"] * 4000, timestamps=list(range(4000))), partition=0)
+        else:
+            for number in range(4000):
+                producer.send(b"v", timestamp=number, partition=0)
+        producer.flush(30.0)
+    assert len(sends(seen)) <= 20
+    with client.reader(topic, start=EARLIEST, stop=LATEST) as reader:
+        assert [stamp for batch in reader for stamp in batch.columns.timestamps()] == list(range(4000))
+
+
+def test_a_record_whose_properties_have_no_room_for_a_time_opens_a_command(client: RocketClient, topic: str, seen: Recording) -> None:
+    large = {"h": b"x" * (32767 - 52 - 3 - 20)}
+    with client.producer(topic, linger=60.0) as producer:
+        for stamp, headers in ((1, None), (2, large), (3, None)):
+            producer.send(b"v", partition=0, timestamp=stamp, headers=headers)
+        producer.flush(30.0)
+    assert [request.message.born_timestamp for request in sends(seen)] == [1, 2]
+    with client.reader(topic, start=EARLIEST, stop=LATEST) as reader:
+        assert [stamp for batch in reader for stamp in batch.columns.timestamps()] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("code", [13])
+def test_a_part_that_is_left_alone_has_its_time_as_its_commands(
+    broker: DevBroker, client: RocketClient, topic: str, seen: Recording, code: int
+) -> None:
+    broker.faults("rocketmq").error("SendBatchMessage", code, times=-1)
+    with client.producer(topic, linger=60.0) as producer:
+        receipts = [producer.send(b"%d" % number, partition=0, timestamp=100 + number) for number in range(4)]
+        producer.flush(30.0)
+        assert [receipt.position(30.0).offset for receipt in receipts] == [0, 1, 2, 3]
+    alone = [request for request in sends(seen) if request.name == "SendMessageV2"]
+    assert [request.message.born_timestamp for request in alone] == [100, 101, 102, 103]
+    assert not any("BORN_TIMESTAMP" in request.message.properties for request in alone)
+
+
+def test_a_foreign_header_of_that_name_is_refused(client: RocketClient, topic: str) -> None:
+    with client.producer(topic) as producer, pytest.raises(ValueUnsupported, match="BORN_TIMESTAMP"):
+        producer.send(b"v", headers={"BORN_TIMESTAMP": b"7"})
 
 
 # what may pass --------------------------------------------------------------------------------------------------------------------
@@ -172,7 +232,7 @@ def test_a_broker_that_stays_silent_does_not_hold_a_record_beyond_delivery_timeo
     broker.faults("rocketmq").drop("SendBatchMessage", times=-1)
     producer = client.producer(topic, delivery_timeout=0.5, request_timeout=60.0, linger=0.01 if how == "long way" else 0.0)
     begun = time.monotonic()
-    receipts = [producer.send(b"x", timestamp=stamp) for stamp in (1, 2)]  # two commands: one is on the wire, one waits for it
+    receipts = [producer.send(b"x"), *producer.send_batch(Columns.from_rows([b"x"]), partition=0)]
     for receipt in receipts:
         with pytest.raises(TimedOut):
             receipt.position(30.0)
@@ -183,6 +243,52 @@ def test_a_broker_that_stays_silent_does_not_hold_a_record_beyond_delivery_timeo
     with pytest.raises(TimedOut):
         producer.close(10.0)
     assert client.cluster.budget.used == 0, "the buffer has been given back"
+
+
+def test_what_waits_for_others_that_are_stored_is_not_given_up(broker: DevBroker, client: RocketClient, topic: str) -> None:
+    """A backlog takes several times the delivery timeout, each command much less."""
+    broker.faults("rocketmq").delay("SendMessageV2", 0.1, times=-1)
+    with client.producer(topic, delivery_timeout=1.0, batch_size=1) as producer:
+        begun = time.monotonic()
+        receipts = [producer.send(b"%d" % number, partition=0) for number in range(30)]
+        producer.flush(60.0)
+        assert time.monotonic() - begun > 2.5
+        assert [receipt.position(0.0).offset for receipt in receipts] == list(range(30))
+
+
+def test_what_waits_is_given_up_when_nothing_is_stored_any_more(broker: DevBroker, client: RocketClient, topic: str) -> None:
+    faults = broker.faults("rocketmq")
+    faults.delay("SendMessageV2", 0.1, times=12)
+    faults.drop("SendMessageV2", times=-1)
+    producer = client.producer(topic, delivery_timeout=1.0, batch_size=1)
+    begun = time.monotonic()
+    receipts = [producer.send(b"%d" % number, partition=0) for number in range(30)]
+    with pytest.raises(TimedOut):
+        producer.flush(60.0)
+    assert 2.0 * HARDLY < time.monotonic() - begun < 20.0
+    stored = [receipt for receipt in receipts if not receipt.batch.outcome.error]
+    assert 10 <= len(stored) <= 13
+    with pytest.raises(TimedOut):
+        receipts[-1].position(0.0)
+    assert client.cluster.budget.used == 0
+    producer.close(10.0)
+
+
+def test_what_is_tried_again_and_again_has_an_end_though_others_are_stored(
+    broker: DevBroker, client: RocketClient, topic: str, seen: Recording
+) -> None:
+    """An empty value goes by the other command, which is not refused."""
+    broker.faults("rocketmq").error("SendMessageV2", 2, times=-1)
+    with client.producer(topic, delivery_timeout=2.0, batch_size=1, max_in_flight=4) as producer:
+        begun = time.monotonic()
+        refused = producer.send(b"x", partition=0)
+        while not refused.done and time.monotonic() < begun + 20.0:
+            producer.send(b"", partition=0)
+            time.sleep(0.05)
+        with pytest.raises((TimedOut, BrokerError)):
+            refused.position(30.0)
+        assert 2.0 * HARDLY <= time.monotonic() - begun < 15.0
+    assert len([request for request in seen.requests() if request.name == "SendBatchMessage"]) > 1
 
 
 def test_a_silent_broker_is_told_though_nobody_waits(broker: DevBroker, topic: str) -> None:
@@ -206,9 +312,9 @@ def test_so_many_commands_of_a_queue_are_on_the_wire(
 ) -> None:
     """None is answered: the next one that comes is an old one again."""
     broker.faults("rocketmq").drop("SendMessageV2", times=most)
-    with client.producer(topic, max_in_flight=most, request_timeout=0.5) as producer:
+    with client.producer(topic, max_in_flight=most, request_timeout=0.5, batch_size=1) as producer:
         for number in range(6):
-            producer.send(b"%d" % number, timestamp=number)
+            producer.send(b"%d" % number)
         bodies = [request.header.body for request in seen.wait("SendMessageV2", most + 1, timeout=30.0)[: most + 1]]
     assert [bytes(body) for body in bodies[:most]] == [b"%d" % number for number in range(most)]
     assert bytes(bodies[most]) == b"0"

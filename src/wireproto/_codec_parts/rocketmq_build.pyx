@@ -75,42 +75,61 @@ cdef class RocketBatchBuilder:
         self.count += 1
         return True
 
-    def append_columns(self, Columns columns not None, Py_ssize_t start, Py_ssize_t stop, RocketIds ids not None, int64_t now_ms, int64_t most):
-        """Add rows start to stop while they share the timestamp of the first (a command carries one), or have none as it has none.
+    def append_columns(
+        self, Columns columns not None, Py_ssize_t start, Py_ssize_t stop, RocketIds ids not None, int64_t now_ms, int64_t most, born=None,
+    ):
+        """Add rows start to stop. A row of another time than the command's has it in its property BORN_TIMESTAMP, unless that makes its
+        properties too large: such a row is taken by an empty builder alone, whose command is to be of its time.
 
         Args:
             ids, now_ms: where the rows' unique ids come from.
             most: bytes that the body is to stay below; a first message is taken all the same, up to the builder's limit.
+            born: the command's time in ms, where a record has given it, for that is not the time of rows without one; None: it is such
+                rows' time.
         Returns:
             the number of rows taken.
         Raises:
             ValueUnsupported: a row cannot be sent (see `check_rocket_columns`). Those before it are in the batch.
         """
         cdef Table *t = columns.table
-        cdef Py_ssize_t row, at, n, first = columns.start + start
+        cdef Py_ssize_t row, at, n
         cdef int64_t size, rest, value_size, name_size
-        cdef bint timed
+        cdef bint timed, own
+        cdef bint given = born is not None
+        cdef int64_t command = <int64_t>born if given else 0
+        cdef int64_t when = now_ms
+        cdef uint8_t[BORN_MOST] pair
+        cdef Py_ssize_t pair_size
         cdef const uint8_t *value
         cdef const uint8_t *name
         cdef uint8_t *p
         most = min(most, self.limit)
         if not 0 <= start <= stop <= columns.stop - columns.start:
             raise IndexError(f"rows {start} to {stop} of {columns.stop - columns.start}")
-        timed = start < stop and is_timed(t, first)
         for row in range(start, stop):
             at = columns.start + row
-            if is_timed(t, at) != timed or (timed and t.timestamp[at] != t.timestamp[first]):
-                return row - start
+            timed = is_timed(t, at)
+            own = timed or given
+            if own:
+                when = t.timestamp[at] if timed else now_ms
+                own = not given or when != command
+            pair_size = put_born(pair, when) - pair if own else 0
             value_size = bytes_get(t, &t.value, at, &value)
             rest = rocket_row(t, at)
             if rest == ROW_LOOK:
                 if self.count and self.body.used + value_size > most:
                     return row - start
-                if not self.append(bytes_at(t, &t.value, at), bytes_at(t, &t.key, at), headers_at(t, at), ids.next(now_ms)):
+                looked = rocket_properties(bytes_at(t, &t.key, at), headers_at(t, at), ids.next(now_ms))
+                if pair_size and PyBytes_GET_SIZE(looked) + pair_size > PROPERTIES_MOST:
+                    return row - start
+                if pair_size:
+                    looked += (<char *>pair)[:pair_size]
+                if not self.add(bytes_at(t, &t.value, at), looked):
                     return row - start
                 continue
+            rest += pair_size
             size = ROCKET_BATCH_LEAST + value_size + rest + TAIL_SIZE
-            if self.count and self.body.used + size > most:
+            if self.count and (self.body.used + size > most) or (pair_size and rest + TAIL_SIZE > PROPERTIES_MOST):
                 return row - start
             if size > self.limit:
                 raise ValueUnsupported(f"row {row}: a message of {size} bytes; at most {self.limit} fit a batch")
@@ -124,7 +143,8 @@ cdef class RocketBatchBuilder:
                     name_size = bytes_get(t, &t.name, n, &name)
                     value_size = bytes_get(t, &t.header_value, n, &value)
                     p = put_pair(p, name, name_size, value, value_size)
-            put_tail(p, ids, now_ms)
+            p = put_tail(p, ids, now_ms)
+            memcpy(p, pair, pair_size)
             self.body.used += size
             self.count += 1
         return stop - start

@@ -110,19 +110,23 @@ cdef bint read_stored(Stored *m, const uint8_t *p, const uint8_t *end) noexcept 
 
 cdef int push_rocket(Table *t, Source *s, int64_t offset, int64_t born, const uint8_t *body, int64_t body_size, int64_t slack,
                      const uint8_t *properties, Py_ssize_t size) noexcept nogil:
-    """One row: body, key and headers out of the properties. `slack` may be read from the body on, which lies elsewhere when unpacked."""
+    """Add one row: body, and key, time and headers of its properties. `slack` may be read from the body on, which lies elsewhere when unpacked."""
     cdef Text key
     cdef Py_ssize_t row = t.rows
     cdef int code = TABLE_OK
+    cdef bint known = born > 0 or t.kind != POSITION_NONE
     key.data, key.size = NULL, -1
+    s.own.data = NULL
     if unlikely(row >= t.row_room):                      # about as many are expected behind as fit
         code = table_reserve(t, MESSAGE_ROWS + (s.end - properties) // s.size)
         if code != TABLE_OK:
             return code
-    if t.wanted & (WANT_KEY | WANT_HEADERS):
+    if t.wanted & (WANT_KEY | WANT_HEADERS | WANT_TIMESTAMP):
         code = take_properties(t, s, properties, size, &key)
         if unlikely(code != TABLE_OK):
             return code
+        if unlikely(s.own.data != NULL) and read_born(&s.own, &born):
+            known = True
     if key.size > 0 and t.key.used + key.size + COPY_SLACK > t.key.room and not t.key.off:
         code = room_for(&t.key, key.size, 256 * key.size // s.size, s.end - key.data)
     if code == TABLE_OK and t.value.used + body_size + COPY_SLACK > t.value.room and not t.value.off:
@@ -130,7 +134,7 @@ cdef int push_rocket(Table *t, Source *s, int64_t offset, int64_t born, const ui
     if unlikely(code != TABLE_OK):
         return code
     put_position(t, row, offset, 0, 0)
-    code = put_timestamp(t, row, born, born > 0 or t.kind != POSITION_NONE)
+    code = put_timestamp(t, row, born, known)
     code |= bytes_push(&t.key, row, t.row_room, key.data, key.size, s.end - key.data)
     code |= bytes_push(&t.value, row, t.row_room, body, body_size, slack)
     if unlikely(code != TABLE_OK):
@@ -342,7 +346,7 @@ cdef int64_t read_body(Table *t, Stored *m, const uint8_t *end, int64_t start, i
 
 
 def decode_rocketmq_batch(body):
-    """Decode the body of a batch send (command 320) into rows without positions or timestamps.
+    """Decode the body of a batch send (command 320) into rows without positions; rows with a BORN_TIMESTAMP have timestamps.
 
     Raises:
         Malformed: sizes contradict each other.

@@ -3,10 +3,12 @@
 #     properties   { name 01 value 02 }*, the last 02 perhaps missing (brokers before 5.2); a name without a value means nothing, and so
 #                  does a value without a name; a value may hold further 01
 #
-# The first KEYS is the key; names that belong to brokers and clients are no headers, everything else is, in order, also twice.
+# The first KEYS is the key; names that belong to brokers and clients are no headers, everything else is, in order, also twice. The last
+# BORN_TIMESTAMP is when the message was made, where its command was of another time: RocketMQ's proxy says (ProducerProcessor) that what it
+# sends in one command has the first one's born time, and that this property is to be used.
 # May assume: that the bytes lie within what `end` ends, where there is one. Must not: touch Python but at import.
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memchr, memcmp
 
 cdef extern from * nogil:
@@ -171,13 +173,18 @@ cdef bint property_of(const uint8_t *p, Py_ssize_t size, const char *wanted, Py_
 cdef struct Source:              # where the message that is being taken apart stands
     const uint8_t *end           # of the readable bytes
     int64_t size                 # of the message: what follows is taken to be like it
+    Text own                 # value of its property BORN_TIMESTAMP; data is NULL where there is none
 
 
-cdef inline bint is_ours(const uint8_t *name, int64_t size) noexcept nogil:
-    """`is_reserved`, the usual ones first. No reserved name begins with a small letter."""
-    if name[0] >= c'a':
-        return False
-    if size == 8 and memcmp(name, b"UNIQ_KEY", 8) == 0 or size == 4 and memcmp(name, b"WAIT", 4) == 0:
+cdef inline bint is_usual(const uint8_t *name, int64_t size) noexcept nogil:
+    """Whether it is one of the reserved names that most messages have."""
+    return size == 8 and memcmp(name, b"UNIQ_KEY", 8) == 0 or size == 4 and memcmp(name, b"WAIT", 4) == 0
+
+
+cdef bint is_ours(Source *s, const uint8_t *name, int64_t size, const uint8_t *stop) noexcept nogil:
+    """`is_reserved`; a time of the message's own is noted."""
+    if size == 14 and memcmp(name, b"BORN_TIMESTAMP", 14) == 0:
+        s.own.data, s.own.size = name + 15, stop - name - 15
         return True
     return is_reserved(name, size)
 
@@ -210,6 +217,28 @@ cdef int push_property_far(Table *t, Source *s, const uint8_t *name, int64_t nam
     return code if code != TABLE_OK else push_named(t, name, name_size, value, size)
 
 
+cdef bint read_born(Text *text, int64_t *ms) noexcept nogil:
+    """Read a BORN_TIMESTAMP: ms since 1970, as Java's Long.parseLong takes it of ASCII digits. False for anything else."""
+    cdef const uint8_t *p = text.data
+    cdef const uint8_t *end = p + text.size
+    cdef bint minus = text.size > 0 and p[0] == c'-'
+    cdef uint64_t most = <uint64_t>INT64_MAX + minus
+    cdef uint64_t value = 0
+    cdef uint8_t digit
+    if text.size > 0 and (minus or p[0] == c'+'):
+        p += 1
+    if p == end:
+        return False
+    while p < end:
+        digit = <uint8_t>(p[0] - c'0')
+        if digit > 9 or value > (most - digit) // 10:
+            return False
+        value = value * 10 + digit
+        p += 1
+    ms[0] = <int64_t>(0 - value) if minus else <int64_t>value
+    return True
+
+
 cdef inline int take_pair(Table *t, Source *s, const uint8_t *begin, const uint8_t *split, const uint8_t *stop, Text *key) noexcept nogil:
     """A name from begin to split, and a value up to stop."""
     if split == begin or stop - split < 2:
@@ -218,13 +247,15 @@ cdef inline int take_pair(Table *t, Source *s, const uint8_t *begin, const uint8
         if key.data == NULL:
             key.data, key.size = split + 1, stop - split - 1
         return TABLE_OK
-    if not t.wanted & WANT_HEADERS or is_ours(begin, split - begin):
+    if begin[0] < c'a' and (is_usual(begin, split - begin) or is_ours(s, begin, split - begin, stop)):
+        return TABLE_OK                          # no reserved name begins with a small letter
+    if not t.wanted & WANT_HEADERS:
         return TABLE_OK
     return push_property(t, s, begin, split - begin, split + 1, stop - split - 1)
 
 
 cdef int take_properties(Table *t, Source *s, const uint8_t *p, int64_t size, Text *key) noexcept nogil:
-    """The key, and the headers into the row being filled: the marks of 64 bytes at a time."""
+    """The key, the time of its own, and the headers into the row being filled: the marks of 64 bytes at a time."""
     cdef const uint8_t *begin = p                # of the pair
     cdef const uint8_t *split = NULL             # its first 01
     cdef const uint8_t *stop

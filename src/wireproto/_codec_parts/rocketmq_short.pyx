@@ -1,6 +1,6 @@
 # What a RocketMQ record sent one by one goes through: the plain case of rocketmq/producer.py, outgoing.py and sending.py, in the core.
 #
-#     RocketOut            base of RocketBatch: one command, of a record (310) or of neighbours of one queue and one timestamp (320)
+#     RocketOut            base of RocketBatch: one command, of a record (310) or of neighbours of one queue (320)
 #     RocketSendCore       base of RocketSender: where to, the command, and the plain answer to it
 #     RocketProducerCore   base of RocketProducer: `send`
 #
@@ -8,10 +8,11 @@
 # May assume: the sender's lock round all that puts records in. Must not: choose brokers, retry, wait, or read an unusual answer.
 
 cimport cython
-from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.ref cimport PyObject
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memcpy
 
 from wireproto.due import seconds
 
@@ -33,15 +34,16 @@ cdef class RocketOut(OutBatch):
     cdef public tuple lone
     cdef public RocketBatchBuilder rows
     cdef public int64_t born, sys_flag, warning
+    cdef public double since
 
     def __init__(self, queue, int64_t serial, double created, outcome, owner):
         self.set_up(queue, serial, created, NO_BUILDER, outcome, owner, None)
         self.anywhere = True
+        self.since = created
 
-    cdef bint takes(self, object timestamp, int64_t size, int64_t limit) except -1:
-        """Whether a record with that timestamp may join those that are there; a command carries one timestamp."""
-        cdef bint same = not self.stamped if timestamp is None else self.stamped and self.born == timestamp
-        return same and not self.sys_flag and self.size + size <= limit
+    cdef bint takes(self, int64_t size, int64_t limit) noexcept:
+        """Whether a record may join those that are there."""
+        return not self.sys_flag and self.size + size <= limit
 
     cdef int begin(self, object timestamp, int64_t now_ms) except -1:
         """The first record comes."""
@@ -49,13 +51,15 @@ cdef class RocketOut(OutBatch):
         self.born = <int64_t>timestamp if self.stamped else now_ms
         return 0
 
-    def join(self, body, bytes properties not None, int64_t size, bint anywhere):
-        """Take a record; its index. size: what was taken of the send budget for it."""
-        return self.put_in(body, properties, size, anywhere)
+    def join(self, body, bytes properties not None, int64_t size, bint anywhere, timestamp, int64_t now_ms):
+        """Take a record; its index. size: what was taken of the send budget for it. timestamp: its own in ms, or None."""
+        return self.put_in(body, properties, size, anywhere, timestamp, now_ms)
 
-    cdef Py_ssize_t put_in(self, object body, bytes properties, int64_t size, bint anywhere) except -1:
+    cdef Py_ssize_t put_in(
+        self, object body, bytes properties, int64_t size, bint anywhere, object timestamp, int64_t now_ms
+    ) except -1:
         if self.count:
-            self.batch().add(body, properties)
+            self.batch().add(body, self.with_time(properties, timestamp, now_ms))
             self.anywhere = self.anywhere and anywhere
         else:
             self.lone = (body, properties)
@@ -64,6 +68,23 @@ cdef class RocketOut(OutBatch):
             self.count += 1
             self.size += size
         return self.count - 1
+
+    cdef bytes with_time(self, bytes properties, object timestamp, int64_t now_ms):
+        """Add the property BORN_TIMESTAMP where a record has another time than its command, which carries one."""
+        cdef int64_t own
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(properties)
+        cdef uint8_t[BORN_MOST] pair
+        cdef Py_ssize_t pair_size
+        if timestamp is None and not self.stamped:
+            return properties
+        own = now_ms if timestamp is None else <int64_t>timestamp
+        if self.stamped and own == self.born:
+            return properties
+        pair_size = put_born(pair, own) - pair
+        made = PyBytes_FromStringAndSize(NULL, size + pair_size)
+        memcpy(PyBytes_AS_STRING(made), PyBytes_AS_STRING(properties), size)
+        memcpy(PyBytes_AS_STRING(made) + size, pair, pair_size)
+        return made
 
     def batch(self):
         """The records as the body of a batch."""
@@ -117,7 +138,11 @@ cdef class RocketSendCore(QuickWireCore):
 
     cdef int send(self, object link, list batches) except -1:
         cdef RocketOut batch = batches[0]
-        cdef double late = min(batch.created + self._lifetime, self.core._clock() + self._patience)
+        cdef QueueCore queue = batch._queue
+        cdef double late
+        if batch.attempts == 1 and queue.mark is not None:
+            batch.since = max(batch.since, <double>queue.mark)
+        late = min(batch.since + self._lifetime, self.core._clock() + self._patience)
         if self._header is None or batch.born < 0:
             self._transmit(link, batch, late)
             return 0
@@ -142,6 +167,7 @@ cdef class RocketSendCore(QuickWireCore):
             return False
         if self._problems:
             self._problems.pop(batch.key, None)
+        (<QueueCore>batch._queue).mark = self.core._clock()
         self.core.store(batch, place)
         batch.lone = batch.rows = batch.body = None      # as `forget`
         return True
@@ -170,18 +196,21 @@ cdef class RocketProducerCore(ProducerCore):
         """See `wireproto.roles.Producer.send`."""
         cdef int64_t now, size
         cdef bytes properties
+        cdef object own = timestamp
         if timeout is not ROOM_TIMEOUT:
             seconds(timeout)
         self._check()
-        if (PyBytes_CheckExact(value) and PyBytes_GET_SIZE(value) <= self._largest and timestamp is None and not headers
+        if (PyBytes_CheckExact(value) and PyBytes_GET_SIZE(value) <= self._largest and not headers
                 and (key is not None or self._needs_keys is False)):
             now = now_ms()
             if now < self._ids_end:
                 properties = rocket_plain_properties(key, self._ids, now)
                 if properties is not None:
+                    if own is not None:
+                        own = given_time(own)
                     size = PyBytes_GET_SIZE(value) + PyBytes_GET_SIZE(properties) + RECORD_OVERHEAD
                     if self._account.takes(size):
-                        return self.put_in(value, key, properties, None, now, 0, partition, size)
+                        return self.put_in(value, key, properties, own, now, 0, partition, size)
         return self._take_slowly(value, key, headers, timestamp, partition, timeout)
 
     def _put_in(self, body, key, bytes properties not None, timestamp, int64_t now, int64_t sys_flag, partition, int64_t size):
@@ -205,9 +234,10 @@ cdef class RocketProducerCore(ProducerCore):
                     number = self._sending.able()
                     anywhere = True
                 alone = sys_flag != 0 or (anywhere and self._needs_keys is None)
-                batch = self.batch_for(number, timestamp, now, size, self._batch_size, alone)
+                batch = self.batch_for(
+                    number, timestamp, now, size, self._batch_size, alone or PyBytes_GET_SIZE(properties) > PROPERTIES_MOST - BORN_MOST)
                 batch.sys_flag = sys_flag
-                index = batch.put_in(body, properties, size, anywhere)
+                index = batch.put_in(body, properties, size, anywhere, timestamp, now)
                 if alone or batch.size >= self._batch_size:
                     self._sender.seal(number)
             finally:
@@ -224,7 +254,7 @@ cdef class RocketProducerCore(ProducerCore):
         return java_place_of(key, routing.route.keyed) if routing.coming is None else routing.place(key)
 
     def _batch(self, number, timestamp, int64_t now, int64_t size, int64_t limit, bint alone):
-        """The open batch of a queue that takes a record, a new one if need be. Under the lock."""
+        """The open batch of a queue that takes a record, a new one if need be, or if it is to be the first. Under the lock."""
         return self.batch_for(number, timestamp, now, size, limit, alone)
 
     cdef RocketOut batch_for(self, object number, object timestamp, int64_t now, int64_t size, int64_t limit, bint alone):
@@ -232,7 +262,7 @@ cdef class RocketProducerCore(ProducerCore):
         if self._closed:
             self._usable()
         batch = self._sender.opening(number)
-        if batch.count and (alone or not batch.takes(timestamp, size, limit)):
+        if batch.count and (alone or not batch.takes(size, limit)):
             self._sender.seal(number)
             batch = self._sender.opening(number)
         if not batch.count:

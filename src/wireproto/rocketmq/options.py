@@ -34,7 +34,8 @@ class RocketOptions(CommonOptions):
         group: producer: its group's name. reader: the group that pulls are counted for (TOOLS_CONSUMER exists on every broker).
         compression: ``none``, ``zlib``, ``lz4``, ``zstd``: bodies of at least `compress_above` bytes, in single sends.
         max_message_size: bytes of a value above which sending is refused here; the brokers' own limit is 4 MiB by default.
-        delivery_timeout: seconds that a record may take to be acknowledged, all attempts together.
+        delivery_timeout: seconds that a record may take to be acknowledged, all attempts together; those before it that its queue stores
+            meanwhile do not count.
         linger: seconds that a record may wait for others to share a command with; 0 sends each at once.
         batch_size: bytes of records that share a command.
         max_in_flight: commands of one queue on the wire at once; above 1 brokers may store its records out of order.

@@ -2,7 +2,7 @@
 
 What it is:
 
-    RocketBatch     one command: a record (310), or neighbours of one queue and one timestamp (320); a batch of `flow.queue`
+    RocketBatch     one command: a record (310), or neighbours of one queue (320); a batch of `flow.queue`
     RocketReceipt   one record's share in it
 
 May assume: the sender's lock round all that puts records in. Must not: choose brokers, send, or retry.
@@ -10,6 +10,7 @@ May assume: the sender's lock round all that puts records in. Must not: choose b
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from wireproto._codec import Receipt, RocketOut
@@ -19,6 +20,9 @@ BATCH = 320
 OVERHEAD = 256
 """Bytes of the send budget that a record is counted for beyond its own."""
 
+
+_OWN_TIME = re.compile(rb"(?<=\x02)BORN_TIMESTAMP\x01(-?[0-9]+)\x02\Z")
+"""The property that holds a record's own time in a batch: the last one."""
 
 LANE = 20
 """Bits of a partition in a lane's key."""
@@ -38,7 +42,9 @@ class RocketBatch(RocketOut):
     """An OutBatch that fills no builder of its base's, but a command, and:
 
     Attributes:
-        born: its records' timestamp; stamped tells whether the caller gave it (else it is the first one's time of sending).
+        born: its first record's timestamp; stamped tells whether the caller gave it (else it is that one's time of sending). Records of
+            another time have theirs in a property.
+        since: clock in seconds from which its delivery timeout counts: see `progress.ProgressSender`.
         lone: body and properties of a record that is alone. rows: the records of a batch; body: that batch, once it was to be sent.
         sys_flag: of a compressed body. anywhere: any queue will do. warning: see `RocketReceipt`. link: of its last sending.
     """
@@ -83,10 +89,12 @@ def halves(batch: RocketBatch) -> Parts | None:
     parts, middle = Parts(batch), batch.count // 2
     for first, last in ((0, middle), (middle, batch.count)):
         half = RocketBatch(batch.queue, batch.serial, batch.created, parts.outcome(), parts)
-        half.stamped, half.born, half.anywhere = batch.stamped, batch.born, batch.anywhere
+        half.stamped, half.born, half.anywhere, half.since = batch.stamped, batch.born, batch.anywhere, batch.since
         half.body = body[ends[first] : ends[last]]
         if last - first == 1:
-            half.lone, half.body = _alone(half.body), None
+            value, properties = _alone(half.body)
+            properties, half.born = _own_time(properties, batch.born)
+            half.lone, half.body = (value, properties), None
         half.grow(last - first, 0)
         half.seal()
         parts.batches.append(half)
@@ -97,6 +105,12 @@ def _alone(message: bytes) -> tuple[bytes, bytes]:
     """Body and properties of a message as a batch has it: size, three numbers, body by its size (4 bytes), properties by theirs (2)."""
     end = 20 + int.from_bytes(message[16:20])
     return message[20:end], message[end + 2 :]
+
+
+def _own_time(properties: bytes, born: int) -> tuple[bytes, int]:
+    """Properties as a record has them that goes alone, and the time of its command, in ms."""
+    found = _OWN_TIME.search(properties)
+    return (properties, born) if found is None else (properties[: found.start()], int(found[1]))
 
 
 class RocketReceipt(Receipt):

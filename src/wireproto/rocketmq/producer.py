@@ -1,8 +1,9 @@
 """The Producer of one topic: records in, receipts out.
 
 What it is: a face of a sender. A record goes out at once as command 310 when its queue has nothing on the wire. What is sent meanwhile
-gathers: neighbours of one queue and one timestamp share a command 320, which goes out when the one before is answered (or, with `linger`,
-when it is full or old). Which commands are sent, and when again, is `sending.RocketSender`'s.
+gathers: neighbours of one queue share a command 320, which goes out when the one before is answered (or, with `linger`, when it is full
+or old). A command carries one time: a record of another has its own in a property (see `record.py`). Which commands are sent, and when
+again, is `sending.RocketSender`'s.
 
 Delivery: acknowledged means stored by the broker (see `RocketReceipt.warning`). A command whose reply was lost is repeated and may then be
 stored twice: RocketMQ has no sequence numbers to tell.
@@ -181,19 +182,21 @@ class RocketProducer(RocketProducerCore, BatchProducer):
         timestamp = first.timestamps()[0] if "timestamp" in first.columns else None
         large = first.nbytes > limit // 2  # alone it may be as large as brokers take
         alone = large or self._needs_keys is None
-        batch = self._batch(number, timestamp, now_ms, first.nbytes + OVERHEAD, limit, alone)
         if alone or moving:
             (value,) = first.values()
             assert value is not None
             key = first.keys()[0] if "key" in first.columns else None
             headers = first.headers()[0] if "headers" in first.columns else None
             properties = record.properties(key, headers, ids.next(now_ms)).encode()
+            opens = alone or len(properties) > record.MAX_PROPERTIES - record.BORN_MOST
+            batch = self._batch(number, timestamp, now_ms, first.nbytes + OVERHEAD, limit, opens)
             taken, used = 1, min(len(value) + len(properties) + OVERHEAD, share)
-            index = batch.join(value, properties, used, anywhere)
+            index = batch.join(value, properties, used, anywhere, timestamp, now_ms)
         else:
+            batch = self._batch(number, timestamp, now_ms, first.nbytes + OVERHEAD, limit, False)
             builder = batch.batch()
             before = builder.size
-            taken = builder.append_columns(rows, start, len(rows), ids, now_ms, limit)
+            taken = builder.append_columns(rows, start, len(rows), ids, now_ms, limit, batch.born if batch.stamped else None)
             used = min(builder.size - before + OVERHEAD, share)
             index = batch.grown(used, anywhere)
         if alone or (start + taken < len(rows) and not moving) or batch.size >= self.options.batch_size:

@@ -3,7 +3,7 @@
     value       body; null is refused                              empty body: accepted by both broker lines
     key         property KEYS: UTF-8, no white space (brokers split KEYS there into several keys)
     headers     properties: UTF-8 text, names unique and not the broker's own, values not empty
-    timestamp   bornTimestamp
+    timestamp   bornTimestamp; of a record that shares a command with one of another time: property BORN_TIMESTAMP
 
 Properties travel as ``name \\x01 value \\x02 …``, so neither byte may occur in name or value; all of a message's properties together are
 at most 32,767 bytes. ``TAGS`` may be given as a header: brokers carry it unchanged and filter by it. Names that brokers or clients set
@@ -27,6 +27,8 @@ from wireproto.records import Headers
 KEYS = "KEYS"
 UNIQ_KEY = "UNIQ_KEY"
 MAX_PROPERTIES = 32_767
+BORN_MOST = 36
+"""Bytes that a record's property BORN_TIMESTAMP may take."""
 
 RESERVED: Final = ROCKETMQ_RESERVED
 """Property names that belong to brokers and clients (RocketMQ's MessageConst, without TAGS)."""

@@ -32,7 +32,7 @@ from wireproto._net import Event, Mailbox
 from wireproto.errors import Closed, TimedOut, TransportError, WireprotoError
 from wireproto.flow.alarm import Alarm
 from wireproto.flow.queue import FreeStamp
-from wireproto.flow.sender import Again, Pace, Refused, Sender, Split, Stored, Verdict
+from wireproto.flow.sender import Again, Pace, Refused, Split, Stored, Verdict
 from wireproto.net import retry
 from wireproto.net.task import Steps
 from wireproto.url import parse_address
@@ -41,6 +41,7 @@ from . import codes
 from .errors import NoMaster, NoQueue
 from .lanes import Routing
 from .outgoing import BATCH, RocketBatch, halves
+from .progress import ProgressSender
 from .remoting import SEND_WARNINGS
 from .route import taking
 
@@ -98,7 +99,7 @@ class RocketSender(RocketSendCore):
         self._box = Mailbox(cluster.loop, self._replied, prompt=self._replied_well)
         pace = Pace(linger=self._options.linger, delivery_timeout=self._options.delivery_timeout, backoff=RESEND)
         stamp = FreeStamp(self._options.max_in_flight)
-        self.core: Sender = Sender(self, stamp, pace, self._make_batch, self._alarm.set, time.monotonic, cluster.told)
+        self.core: ProgressSender = ProgressSender(self, stamp, pace, self._make_batch, self._alarm.set, time.monotonic, cluster.told)
         self.routing = Routing(cluster, route, self._options.route_age, self.core, self._learnt, beside)
 
     def close(self) -> None:
@@ -228,6 +229,7 @@ class RocketSender(RocketSendCore):
             return self._judge(batch, why.with_context(topic=self._topic, partition=batch.key))
         self._problems.pop(batch.key, None)
         batch.warning = reply.code
+        batch.queue.mark = time.monotonic()
         batch.forget()
         return Stored(int(text))
 
@@ -241,7 +243,7 @@ class RocketSender(RocketSendCore):
         elsewhere = self._elsewhere(self.routing.queues[batch.key].broker, batch.key if isinstance(why, NoQueue) else None)
         again = batch.queue.failures <= BRIEFLY
         passing = (TimedOut, codes.ServerError) if again else (TimedOut,)
-        if time.monotonic() >= batch.created + self._options.delivery_timeout:
+        if time.monotonic() >= self.core.ends(batch):
             return Refused(why)
         if _too_large(why) and (parts := halves(batch)) is not None:
             return Split(why, parts)
