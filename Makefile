@@ -108,7 +108,7 @@ spark-versions: $(VENV)/ready
 constraints:
 	@$(PYTHON) tests/constraints.py $(ARGS)
 
-# What is too long or needs more than a clone, in pieces that go on where they ended; the newest results go into docs/nightly.md:
+# What is too long or needs more than a clone, in pieces that go on where they ended; the newest results go into .cache/nightly/results.md:
 # make nightly PIECES="wheel demo"; make nightly ARGS=--stale tells what is older than the work.
 nightly: $(VENV)/ready
 	@PYTHONPATH=src:tests $(BIN)/python -m nightly $(PIECES) $(ARGS)

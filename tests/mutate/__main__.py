@@ -1,6 +1,6 @@
 """`make mutate ARGS="--seed 3"`: faults put into the client half one at a time; which of them does no test notice?
 
-    --seed N        which sample (1); several may be given, results add up in tests/mutate/results.txt, which is committed
+    --seed N        which sample (1); several may be given, results add up in .cache/mutate/results.txt
     --only GROUP    kafka, pulsar, rocketmq, zookeeper, flow, aio, net, engine (repeatable); all by default
     --size N        faults of each group, in place of 60 an adapter, 40 of flow, 20 each of aio, net and the engine
     --sampled       leave out those that are always in the sample: an option or a keyword ignored
@@ -30,7 +30,7 @@ from .tree import Tree
 CHECKOUT = Path(__file__).resolve().parents[2]
 KEPT = CHECKOUT / ".cache/mutate"
 ARGUED = Path(__file__).with_name("equivalent.txt")
-RESULTS = Path(__file__).with_name("results.txt")
+RESULTS = KEPT / "results.txt"
 
 
 def main() -> int:

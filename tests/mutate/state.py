@@ -1,4 +1,4 @@
-"""What was found, in a text file of the work that grows over seeds, pieces and days: results.txt.
+"""What was found, in a text file that grows over seeds, pieces and days: .cache/mutate/results.txt, which is not committed.
 
 What it is: `Results`: a line a fault, with the verdict, who noticed it, the digests of the function and of the tests that it was judged
 under, the date and the commit. Each result is written as soon as it is known, by a rename, so that a run can be ended at any moment and go

@@ -1,4 +1,4 @@
-"""`make nightly PIECES="wheel demo" ARGS="--minutes 20"`: runs pieces, each for 38 minutes at most, and writes docs/nightly.md.
+"""`make nightly PIECES="wheel demo" ARGS="--minutes 20"`: runs pieces, each for 38 minutes at most, and writes .cache/nightly/results.md.
 
     python -m nightly [piece …] [--minutes M] [--again] [--stale] [--list]
 

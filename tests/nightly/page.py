@@ -1,6 +1,7 @@
-"""docs/nightly.md: the newest result of each piece, and which of them are older than the work.
+"""The newest result of each piece in this clone, and which of them are older than the work.
 
-What it is: rows read from the page and written to it; the page is the only store, so that what a clone shows is what it knows.
+What it is: rows read from a page in .cache/nightly and written to it; the page is the only store. It is not committed: a result is of the
+sources that lay here when the piece ran, and the next commit makes it old.
 Must not: run anything.
 """
 
@@ -14,7 +15,7 @@ from pathlib import Path
 from . import pieces, work
 from .pieces import Piece
 
-PAGE = work.CLONE / "docs" / "nightly.md"
+PAGE = work.CLONE / ".cache" / "nightly" / "results.md"
 HEAD = """# What runs outside of `make test`
 
 Written by `make nightly`, whose pieces are too long for every run, or need more than a clone: the newest result of each.
@@ -54,6 +55,7 @@ def write(rows: Mapping[str, Row], page: Path) -> None:
         row = rows.get(piece.name, Row("never run", "", "", "", "", ""))
         cells = [piece.what, *astuple(row)]
         lines.append(f"| `{piece.name}` | " + " | ".join(cell.replace("|", "/").replace("\n", " ") for cell in cells) + " |\n")
+    page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(HEAD + "".join(lines), encoding="utf-8")
 
 
