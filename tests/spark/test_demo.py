@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -30,7 +31,7 @@ def started(out: Path, mark: str) -> Iterator[subprocess.Popen[str]]:
     """The demo on the dev broker with some of the flights, ended with the block; `mark` is in the environment of all that it starts."""
     command = [sys.executable, "-m", "flights", "--limit", "4000", "--out", str(out), "--cache", str(CLONE / ".cache")]
     pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with subprocess.Popen(command, env=marked(mark), text=True, **pipes) as process:
+    with subprocess.Popen(command, env=marked(mark), text=True, start_new_session=True, **pipes) as process:
         try:
             yield process
         finally:
@@ -63,27 +64,69 @@ def test_it_proves_the_logs_equal_and_writes_its_report(tmp_path: Path) -> None:
         said, _ = process.communicate(timeout=300)
     assert process.returncode == 0, said[-3000:]
     assert said.count(": equal") == 5
+    steps = [int(number) for number in re.findall(r"^\[ ?(\d+)/17\] ", said, re.MULTILINE)]
+    assert steps == list(range(1, 18))
+    assert said.startswith("Flights of 2013 through Kafka, Pulsar, RocketMQ and ZooKeeper")
+    assert "Traceback" not in said
     assert (tmp_path / "delay-by-hour.svg").stat().st_size > 10_000
     assert list((tmp_path / "delays.parquet").glob("*.parquet"))
     wait_until_alone(mark)
 
 
-EARLIER = [pytest.param(point, marks=pytest.mark.soak) for point in ("data set:", "load pulsar")]
+def read_to(process: subprocess.Popen[str], point: str) -> str:
+    """What it says until it says `point`."""
+    assert process.stdout is not None
+    said = ""
+    while point not in said:
+        chunk = process.stdout.read(1)
+        assert chunk, said[-3000:]
+        said += chunk
+    return said
 
 
-@pytest.mark.parametrize("point", [*EARLIER, "stream kafka to pulsar"])
-def test_ctrl_c_leaves_no_process_behind(tmp_path: Path, point: str) -> None:
+def java_of(mark: str) -> list[str]:
+    """The JVMs among the living processes that carry the mark."""
+    return [line for line in left_behind(mark) if "java" in line.partition(" ")[0]]
+
+
+OTHER_POINTS = [pytest.param(point, marks=pytest.mark.soak) for point in ("data set:", "load pulsar", "stream kafka to pulsar")]
+
+
+@pytest.mark.parametrize("point", [*OTHER_POINTS, "start Spark", "Spark reads kafka"])
+def test_ctrl_c_ends_it_quietly_and_leaves_no_process_behind(tmp_path: Path, point: str) -> None:
+    """As a terminal does, it comes to the whole group. While Spark starts, the JVM is there already, and does not know its parent yet."""
     mark = uuid.uuid4().hex
     with started(tmp_path, mark) as process:
-        assert process.stdout is not None
-        said = ""
-        while point not in said:
-            chunk = process.stdout.read(1)
-            assert chunk, said[-3000:]
-            said += chunk
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=2 * LONG)
-    assert process.returncode != 0
+        read_to(process, point)
+        if point == "start Spark":
+            until(lambda: bool(java_of(mark)), "no JVM was started")
+        os.killpg(process.pid, signal.SIGINT)
+        said, _ = process.communicate(timeout=2 * LONG)
+    assert process.returncode == 130, said[-3000:]
+    assert "Traceback" not in said
+    assert "demo: " not in said
+    wait_until_alone(mark)
+
+
+@pytest.mark.parametrize(
+    ("victim", "advice"),
+    [("wireproto.devbroker", "the broker is gone"), pytest.param("java", "Spark has ended", marks=pytest.mark.soak)],
+)
+def test_a_process_that_is_killed_fails_the_step_with_advice(tmp_path: Path, victim: str, advice: str) -> None:
+    mark = uuid.uuid4().hex
+    with started(tmp_path, mark) as process:
+        read_to(process, "Spark reads kafka")
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                ours = f"{MARK}={mark}".encode() in (folder / "environ").read_bytes()
+                if ours and victim.encode() in (folder / "cmdline").read_bytes():
+                    os.kill(int(folder.name), signal.SIGKILL)
+        said, _ = process.communicate(timeout=2 * LONG)
+    assert process.returncode == 1, said[-3000:]
+    assert "Traceback" not in said
+    first, second = said.splitlines()[-2:]
+    assert first.startswith("demo: Spark reads ")
+    assert second.startswith(f"demo: what to do: {advice}")
     wait_until_alone(mark)
 
 
@@ -94,7 +137,7 @@ def test_its_first_program_does_not_outlive_the_demo(tmp_path: Path) -> None:
     with subprocess.Popen(command, env=marked(mark), stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True) as process:
         assert process.stdin is not None
         try:
-            until(lambda: any("java" in line.partition(" ")[0] for line in left_behind(mark)), "no JVM was started")
+            until(lambda: bool(java_of(mark)), "no JVM was started")
             process.stdin.close()
             assert process.wait(LONG) == -signal.SIGKILL
         finally:
