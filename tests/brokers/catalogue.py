@@ -51,7 +51,6 @@ CATALOGUE: dict[str, Callable[[], Broker]] = {
     "kafka-4.3.1-cluster-transactions": lambda: Kafka("4.3.1", nodes=3, settings=SWEEPING | CURT_MEMBERS),
     "kafka-4.3.1-cluster-level-1": lambda: Kafka("4.3.1", nodes=3, settings=SWEEPING | CURT_MEMBERS, features={"transaction.version": 1}),
     "pulsar-4.2.4": lambda: Pulsar("4.2.4"),
-    "pulsar-4.2.4-entry-metadata": lambda: Pulsar("4.2.4", entry_metadata=True),
     "pulsar-4.2.4-transactions": lambda: Pulsar("4.2.4", transactions=True, entry_metadata=True),
     "pulsar-4.2.4-secure": lambda: Pulsar("4.2.4", tokens=True, tls=True),
     "pulsar-4.2.4-curt": lambda: Pulsar("4.2.4", settings=CURT),

@@ -6,13 +6,14 @@ import itertools
 import json
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import wireproto
 from brokers.pulsar import Pulsar
 from patience import until
+from wireproto import EARLIEST, LATEST
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -64,6 +65,38 @@ def drain(role: Any, wanted: int, *, seconds: float = 20.0) -> list[Any]:
             break
         found += batch
     return found
+
+
+@contextmanager
+def loses_nothing(broker: Pulsar) -> Iterator[Callable[[], None]]:
+    """That a crash loses nothing of a topic with two partitions: its producer sends what was not acknowledged again, its reader goes on,
+    and all is stored. To be killed in the block, where what is given sends records to the broker that is down, and started again."""
+    topic = new_topic(broker, partitions=2)
+    with (
+        ours(broker) as client,
+        client.producer(topic, delivery_timeout=300.0) as producer,  # a broker may take minutes to boot
+        client.reader(topic, start=EARLIEST) as reader,
+    ):
+        before = [producer.send(b"a%d" % number, partition=number % 2) for number in range(100)]
+        producer.flush()
+        assert len(drain(reader, 100)) == 100
+        during: list[Any] = []
+
+        def sends() -> None:
+            during.extend(producer.send(b"b%d" % number, partition=number % 2) for number in range(100))
+            assert not any(receipt.done for receipt in during)
+
+        yield sends
+        producer.flush(300.0)
+        assert len(during) == 100
+        assert all(receipt.done for receipt in before + during)
+        wanted = {b"b%d" % number for number in range(100)}
+        got: set[bytes] = set()
+        while not got >= wanted and (more := drain(reader, 1, seconds=60.0)):
+            got |= {record.value for record in more}
+        assert got == wanted
+        whole = [record.value for batch in client.reader(topic, stop=LATEST) for record in batch]
+    assert set(whole) == {b"%s%d" % (kind, number) for kind in (b"a", b"b") for number in range(100)}
 
 
 def read_theirs(client: Any, topic: str) -> list[Any]:

@@ -130,7 +130,7 @@ def test_a_batch_larger_than_the_link_takes_is_refused_before_sending(broker: Pu
     assert (len(batch), len(batch.values()[0] or b""), place.entry) == (1, (5 << 20) - 200, 0)
 
 
-@pytest.mark.parametrize("broker", ["pulsar-4.2.4-entry-metadata"], indirect=True)
+@pytest.mark.parametrize("broker", ["pulsar-4.2.4-transactions"], indirect=True)  # which has it
 def test_entries_behind_the_brokers_own_metadata(broker: Pulsar) -> None:
     topic = new_topic(broker)
     with ours(broker) as client, client.producer(topic, compression="zstd", linger=0.2) as producer:

@@ -26,25 +26,24 @@ def as_input(texts: list[str]) -> list[dict[str, str]]:
     return [{"key": base64.b64encode(text.encode()).decode()} for text in texts]
 
 
-def test_both_hashes_agree_with_java(broker: Pulsar) -> None:
-    texts = keys(2000)
-    found = java.run(POM, "PulsarJudge", "hash", input=as_input(texts))
-    assert [line["java"] for line in found] == [key_hash("java", text.encode()) for text in texts]
-    assert [line["murmur3"] for line in found] == [key_hash("murmur3", text.encode()) for text in texts]
-
-
-@pytest.mark.parametrize(("scheme", "hashing"), [("JavaStringHash", "java"), ("Murmur3_32Hash", "murmur3")])
-def test_a_key_goes_where_java_sends_it(broker: Pulsar, scheme: str, hashing: str) -> None:
+def test_both_hashes_agree_with_java_and_a_key_goes_where_java_sends_it(broker: Pulsar) -> None:
+    """One JVM hashes all keys, and sends some of them by either hash."""
     texts = [text for text in dict.fromkeys(keys(60)) if text]
-    topic = new_topic(broker, partitions=7)
-    lines = java.run(POM, "PulsarJudge", "produce", broker.service, PREFIX + topic, scheme, input=as_input(texts))
-    theirs = {text: line["partition"] for text, line in zip(texts, lines, strict=True)}
-    with ours(broker) as client:
-        with client.producer(topic, hashing=hashing) as producer:
-            for text in texts:
-                producer.send(b"ours", key=text.encode())
-        records = drain(client.reader(topic), 2 * len(texts))
-    mine = {record.key.decode(): record.partition for record in records if record.value == b"ours"}
-    sent = {record.key.decode(): record.partition for record in records if record.value != b"ours"}
-    assert sent == theirs
-    assert mine == theirs
+    hashed = [*texts, *keys(2000)]
+    topics = {scheme: new_topic(broker, partitions=7) for scheme in ("JavaStringHash", "Murmur3_32Hash")}
+    asked = [word for scheme, topic in topics.items() for word in (scheme, PREFIX + topic)]
+    found = java.run(POM, "PulsarJudge", "keys", broker.service, str(len(texts)), *asked, input=as_input(hashed))
+    assert [line["java"] for line in found] == [key_hash("java", text.encode()) for text in hashed]
+    assert [line["murmur3"] for line in found] == [key_hash("murmur3", text.encode()) for text in hashed]
+    for number, (hashing, topic) in enumerate(zip(("java", "murmur3"), topics.values(), strict=True)):
+        theirs = {text: line["partitions"][number] for text, line in zip(texts, found, strict=False)}
+        assert len(theirs) == len(texts)
+        with ours(broker) as client:
+            with client.producer(topic, hashing=hashing) as producer:
+                for text in texts:
+                    producer.send(b"ours", key=text.encode())
+            records = drain(client.reader(topic), 2 * len(texts))
+        mine = {record.key.decode(): record.partition for record in records if record.value == b"ours"}
+        sent = {record.key.decode(): record.partition for record in records if record.value != b"ours"}
+        assert sent == theirs, hashing
+        assert mine == theirs, hashing

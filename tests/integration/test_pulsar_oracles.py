@@ -144,9 +144,9 @@ def test_what_was_acknowledged_over_an_unload_is_not_handed_out_again_and_what_i
             assert handed <= 1 + (time.monotonic() - begun) / 0.5
 
 
-@pytest.mark.broker("pulsar-4.2.4-entry-metadata")
+@pytest.mark.broker("pulsar-4.2.4-curt")
 def test_a_namespace_that_migrates_is_written_and_read_in_the_other_cluster(broker: Pulsar, broker_pool: Any) -> None:
-    green = broker_pool.get("pulsar-4.2.4-entry-metadata")
+    green = broker_pool.get("pulsar-4.2.4-curt")
     namespace = f"public/moving-{os.getpid()}"
     topic = f"persistent://{namespace}/t"
     for each in (broker, green):

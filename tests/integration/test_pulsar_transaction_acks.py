@@ -176,32 +176,47 @@ def test_a_message_is_acknowledged_once(broker: Pulsar, client: Any, source: str
         assert queue.receive(MOMENT) is None
 
 
-@pytest.mark.parametrize("batching", [True, False])
-def test_java_s_transactions_and_ours_share_a_group(broker: Pulsar, client: Any, source: str, topic: str, batching: bool) -> None:
-    """Each takes what the other has not committed, and Java's reader sees what either has."""
-    filled(client, source, 6, batching=batching)
-    asked = (broker.service, PREFIX + source, "g", PREFIX + topic)
+def test_java_s_transactions_and_ours_share_a_group(broker: Pulsar, client: Any) -> None:
+    """Each takes what the other has not committed, and Java's reader sees what either has: with batches, and without."""
+    pairs = [(batching, new_topic(broker), new_topic(broker)) for batching in (True, False)]
     with client.transactions("work") as work:
-        with client.queue(source, "g") as queue:
-            mine = received(queue, 6)
-            turn = work.begin()
-            turn.send(b"rolled back", topic=topic)
-            turn.ack(mine[3])
-            turn.abort()
+        for batching, source, topic in pairs:
+            filled(client, source, 6, batching=batching)
+            with client.queue(source, "g") as queue:
+                mine = received(queue, 6)
+                turn = work.begin()
+                turn.send(b"rolled back", topic=topic)
+                turn.ack(mine[3])
+                turn.abort()
+                with work.begin() as turn:
+                    for delivery in mine[:2]:
+                        turn.send(b"ours of " + delivery.value, topic=topic)
+                        turn.ack(delivery)
+        done = judged(*(command for _, source, topic in pairs for command in works(broker, source, topic)))
+        assert len(done) == 6
+        theirs = {source: done[at + 1 : at + 3] for at, (_, source, _) in zip((0, 3), pairs, strict=True)}  # the first is rolled back
+        for _, source, topic in pairs:
+            with client.queue(source, "g") as queue:
+                rest = [delivery.value.decode() for delivery in received(queue, 2)]
+                assert queue.receive(MOMENT) is None
             with work.begin() as turn:
-                for delivery in mine[:2]:
-                    turn.send(b"ours of " + delivery.value, topic=topic)
-                    turn.ack(delivery)
-        assert len(java.run(JAVA, "PulsarJudge", "work", *asked, "1", "abort")) == 1
-        theirs = [line["value"] for line in java.run(JAVA, "PulsarJudge", "work", *asked, "2", "commit")]
-        with client.queue(source, "g") as queue:
-            rest = [delivery.value for delivery in received(queue, 2)]
-            assert queue.receive(MOMENT) is None
-        with work.begin() as turn:
-            turn.send(b"the last", topic=topic)
-    assert sorted([*rest, *(value.encode() for value in theirs)]) == [b"02", b"03", b"04", b"05"]
-    found = [line["value"] for line in java.run(JAVA, "PulsarJudge", "read", broker.service, PREFIX + topic, "the last")]
-    assert found == ["ours of 00", "ours of 01", *(f"java of {value}" for value in theirs)]
+                turn.send(b"the last", topic=topic)
+            assert sorted([*rest, *theirs[source]]) == ["02", "03", "04", "05"]
+    found = judged(*(["read", broker.service, PREFIX + topic, "the last"] for *_, topic in pairs))
+    expected = [["ours of 00", "ours of 01", *(f"java of {value}" for value in theirs[source])] for _, source, _ in pairs]
+    assert found == [value for values in expected for value in values]
+
+
+def works(broker: Pulsar, source: str, topic: str) -> Iterator[list[str]]:
+    """What Java's client does: takes a message and rolls that back, then two and commits that."""
+    for count, end in (("1", "abort"), ("2", "commit")):
+        yield ["work", broker.service, PREFIX + source, "g", PREFIX + topic, count, end]
+
+
+def judged(*commands: list[str]) -> list[str]:
+    """The values that commands print, one after the other in one JVM."""
+    words = [word for command in commands for word in ("then", *command)][1:]
+    return [line["value"] for line in java.run(JAVA, "PulsarJudge", *words)]
 
 
 def test_a_message_whose_consumer_was_lost_since_is_not_taken_for_done(

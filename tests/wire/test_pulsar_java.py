@@ -46,10 +46,26 @@ ENUMS.update({f"{name}${enum.name}": enum for name, message in MESSAGES.items() 
 versions = pytest.mark.parametrize("version", POMS)
 
 
+ASKED = {"schema": "schema", "random": "random 20261121 25", "frames": "frames 5 600", "more frames": "frames 8 200"}
+
+
+@cache
+def given(version: str) -> dict[str, list[dict[str, Any]]]:
+    """All that one JVM of this version makes without input of ours."""
+    lines = java.run(POMS[version], JAVA, *" then ".join(ASKED.values()).split())
+    answers: list[list[dict[str, Any]]] = [[]]
+    for line in lines:
+        if "then" in line:
+            answers.append([])
+        else:
+            answers[-1].append(line)
+    return dict(zip(ASKED, answers, strict=True))
+
+
 @cache
 def schema(version: str) -> tuple[dict[str, list[dict[str, Any]]], dict[str, dict[str, int]]]:
     """The jar's messages and enums."""
-    lines = java.run(POMS[version], JAVA, "schema")
+    lines = given(version)["schema"]
     return (
         {line["message"]: line["fields"] for line in lines if "message" in line},
         {line["enum"]: line["values"] for line in lines if "enum" in line},
@@ -166,7 +182,7 @@ def scalar(field: Any, value: Any) -> Any:
 
 @versions
 def test_what_java_writes_is_read_and_written_again_to_the_byte(version: str, oracle: Callable[..., None]) -> None:
-    vectors = java.run(POMS[version], JAVA, "random", "20261121", "25")
+    vectors = given(version)["random"]
     for vector in vectors:
         data = bytes.fromhex(vector["hex"])
         decoded = wire.decode("pulsar", vector["message"], 0, data)
@@ -240,7 +256,7 @@ def random_value(chance: random.Random, field: Any, known: Any, enums: Any, dept
 
 @versions
 def test_frames_of_javas_commands_are_read_and_written_again_to_the_byte(version: str, oracle: Callable[..., None]) -> None:
-    vectors = java.run(POMS[version], JAVA, "frames", "5", "600")
+    vectors = given(version)["frames"]
     seen: set[tuple[Any, ...]] = set()
     for vector in vectors:
         data = bytes.fromhex(vector["hex"])
@@ -270,7 +286,7 @@ def test_frames_of_javas_commands_are_read_and_written_again_to_the_byte(version
 def test_batches_of_java_read_alike_here_and_in_the_official_client(oracle: Callable[..., None]) -> None:
     """pulsar-client's MessageBatch (C++) as a second opinion."""
     count = 0
-    for vector in java.run(POMS["4.2.4"], JAVA, "frames", "8", "200"):
+    for vector in given("4.2.4")["more frames"]:
         if not vector["batch"] or vector["encrypted"]:
             continue
         shown = wire.decode("pulsar", "Frame", 0, bytes.fromhex(vector["hex"]))

@@ -1,8 +1,11 @@
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Base64;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import org.apache.pulsar.client.api.Consumer;
@@ -21,24 +24,37 @@ import org.apache.pulsar.client.impl.Murmur3Hash32;
 
 /**
  * Pulsar's Java client as a judge.
- *   hash                       a key a line in, both hashes out
- *   produce URL TOPIC SCHEME   a key a line in, sent to a partitioned topic; out: where each went
+ *   keys URL COUNT SCHEME TOPIC …   a key a line in, both hashes of each out; the first COUNT are sent to these partitioned topics, each
+ *                                   by its hashing scheme, too; out: to which partitions
  *   work URL IN GROUP OUT COUNT END   takes COUNT messages, sends "java of " each, all in one transaction; END: commit or abort; out: the values
  *   read URL TOPIC LAST        values from the beginning up to LAST
+ * Several of these in one run: with "then" between them.
  * Lines in: {"key": base64 of UTF-8 text}. Values are text.
  */
 public class PulsarJudge {
     static final ObjectMapper JSON = new ObjectMapper();
 
     public static void main(String[] args) throws Exception {
+        List<String> command = new ArrayList<>();
+        for (String word : args) {
+            if (word.equals("then")) {
+                run(command.toArray(new String[0]));
+                command.clear();
+            } else {
+                command.add(word);
+            }
+        }
+        run(command.toArray(new String[0]));
+        System.exit(0);
+    }
+
+    static void run(String[] args) throws Exception {
         switch (args[0]) {
-            case "hash" -> hash();
-            case "produce" -> produce(args[1], args[2], args[3]);
+            case "keys" -> keys(args[1], Integer.parseInt(args[2]), Arrays.copyOfRange(args, 3, args.length));
             case "work" -> work(args[1], args[2], args[3], args[4], Integer.parseInt(args[5]), args[6].equals("commit"));
             case "read" -> read(args[1], args[2], args[3]);
             default -> throw new IllegalArgumentException(args[0]);
         }
-        System.exit(0);
     }
 
     static void print(Map<String, Object> line) throws Exception {
@@ -50,13 +66,27 @@ public class PulsarJudge {
         return new String(Base64.getDecoder().decode(JSON.readTree(line).get("key").asText()), "UTF-8");
     }
 
-    static void hash() throws Exception {
-        BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
-        for (String line = in.readLine(); line != null; line = in.readLine()) {
-            Map<String, Object> out = new LinkedHashMap<>();
-            out.put("java", JavaStringHash.getInstance().makeHash(key(line)));
-            out.put("murmur3", Murmur3Hash32.getInstance().makeHash(key(line)));
-            print(out);
+    static void keys(String url, int count, String[] places) throws Exception {
+        try (PulsarClient client = PulsarClient.builder().serviceUrl(url).build()) {
+            List<Producer<byte[]>> producers = new ArrayList<>();
+            for (int at = 0; at < places.length; at += 2) {
+                producers.add(client.newProducer().topic(places[at + 1]).hashingScheme(HashingScheme.valueOf(places[at])).create());
+            }
+            BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
+            int number = 0;
+            for (String line = in.readLine(); line != null; line = in.readLine(), number++) {
+                String key = key(line);
+                List<Integer> partitions = new ArrayList<>();
+                for (Producer<byte[]> producer : number < count ? producers : List.<Producer<byte[]>>of()) {
+                    MessageId id = producer.newMessage().key(key).value(key.getBytes("UTF-8")).send();
+                    partitions.add(((MessageIdImpl) id).getPartitionIndex());
+                }
+                Map<String, Object> out = new LinkedHashMap<>();
+                out.put("java", JavaStringHash.getInstance().makeHash(key));
+                out.put("murmur3", Murmur3Hash32.getInstance().makeHash(key));
+                out.put("partitions", partitions);
+                print(out);
+            }
         }
     }
 
@@ -91,19 +121,6 @@ public class PulsarJudge {
                     return;
                 }
                 value(value);
-            }
-        }
-    }
-
-    static void produce(String url, String topic, String scheme) throws Exception {
-        try (PulsarClient client = PulsarClient.builder().serviceUrl(url).build();
-                Producer<byte[]> producer = client.newProducer().topic(topic).hashingScheme(HashingScheme.valueOf(scheme)).create()) {
-            BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
-            for (String line = in.readLine(); line != null; line = in.readLine()) {
-                MessageId id = producer.newMessage().key(key(line)).value(key(line).getBytes("UTF-8")).send();
-                Map<String, Object> out = new LinkedHashMap<>();
-                out.put("partition", ((MessageIdImpl) id).getPartitionIndex());
-                print(out);
             }
         }
     }

@@ -38,6 +38,7 @@ import com.scurrilous.circe.checksum.Crc32cIntChecksum;
  *   reread                 {"message", "hex"} in: the values that the class reads, and the bytes that it makes of them again
  *   frames SEED COUNT      SEND and MESSAGE frames: checksum or not, broker entry metadata or not, single or batch, every codec
  *   reread-frames          {"hex"} in: what Commands reads of a frame
+ * Several of these in one run: with "then" between them, and {"then": true} between what they print.
  * Values are keyed by field number: the classes keep no names.
  */
 public class PulsarWire {
@@ -47,6 +48,21 @@ public class PulsarWire {
     static final Map<Class<?>, List<Slot>> SLOTS = new HashMap<>();
 
     public static void main(String[] args) throws Exception {
+        List<String> command = new ArrayList<>();
+        for (String word : args) {
+            if (word.equals("then")) {
+                run(command.toArray(new String[0]));
+                command.clear();
+                System.out.println("{\"then\": true}");
+            } else {
+                command.add(word);
+            }
+        }
+        run(command.toArray(new String[0]));
+        System.exit(0);
+    }
+
+    static void run(String[] args) throws Exception {
         switch (args[0]) {
             case "schema" -> schema();
             case "random" -> random(Long.parseLong(args[1]), Integer.parseInt(args[2]));
@@ -55,7 +71,6 @@ public class PulsarWire {
             case "reread-frames" -> rereadFrames();
             default -> throw new IllegalArgumentException(args[0]);
         }
-        System.exit(0);
     }
 
     static void print(Object... pairs) throws Exception {
