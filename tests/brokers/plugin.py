@@ -33,6 +33,7 @@ from . import process, table
 from .base import Broker
 from .catalogue import CATALOGUE, Pool, Unavailable, at_night
 
+PROTOCOLS = ("kafka", "pulsar", "rocketmq", "zookeeper")
 POOL = pytest.StashKey[Pool]()
 NEEDS = pytest.StashKey[tuple[str, ...]]()
 _LEFT: collections.Counter[str] = collections.Counter()
@@ -57,6 +58,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[POOL].close()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files that are named after other protocols than ``--protocol`` asks for: importing all takes seconds."""
+    wanted = config.getoption("protocol")
+    if not wanted or "none" in config.getoption("broker") or not collection_path.name.startswith("test_"):
+        return None
+    of_file = _protocols(collection_path.name)
+    return True if of_file and not set(of_file) & set(wanted) else None
+
+
+def _protocols(file: str) -> list[str]:
+    """List the protocols that a test file is named after."""
+    return [protocol for protocol in PROTOCOLS if protocol in file]
 
 
 def names(item: pytest.Item) -> tuple[str, ...]:
@@ -99,6 +114,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     dropped: list[pytest.Item] = []
     for item in items:
         item.stash[NEEDS] = names(item)
+        of_file = _protocols(item.path.name)
+        if of_file and item.stash[NEEDS] and not _of(item.stash[NEEDS], of_file):
+            raise pytest.UsageError(f"{item.nodeid} needs another protocol than its file is named after: --protocol would miss it")
         marked = item.get_closest_marker("soak") is not None
         fits = soak == "too" or marked is (soak == "only")
         if not marked and nightly != "too" and not named:  # what is marked soak follows --soak, on whichever broker
