@@ -6,7 +6,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 import confluent_kafka
@@ -60,9 +60,39 @@ def topic(client: Any, name: str) -> str:
     return made
 
 
-def judge(broker: Broker, command: str, *arguments: object) -> list[dict[str, Any]]:
-    """What Java's AdminClient says, whose version is the broker's."""
-    return java.run(f"kafka-{broker.version}", "KafkaTransactions", command, ",".join(broker.addresses), *map(str, arguments))
+class Judge:
+    """Java's AdminClient, of the broker's version: one JVM for all questions of this module."""
+
+    def __init__(self) -> None:
+        self._ends = ExitStack()
+        self._programs: dict[str, tuple[java.Program, Iterator[dict[str, Any]]]] = {}
+
+    def __call__(self, broker: Broker, command: str, *arguments: object) -> list[dict[str, Any]]:
+        """What it says; RuntimeError where it fails."""
+        if broker.version not in self._programs:
+            started = self._ends.enter_context(java.Program(f"kafka-{broker.version}", "KafkaTransactions"))
+            self._programs[broker.version] = started, started.lines()
+        program, lines = self._programs[broker.version]
+        question = " ".join([command, ",".join(broker.addresses), *map(str, arguments)])
+        program.send(question)
+        said = []
+        for line in lines:
+            if "answered" not in line:
+                said.append(line)
+            elif "failed" in line:
+                raise RuntimeError(f"{question}: {line['failed']}")
+            else:
+                return said
+        raise RuntimeError(f"{question}: the program ended")
+
+    def close(self) -> None:
+        self._ends.close()
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    with closing(Judge()) as made:
+        yield made
 
 
 def theirs(broker: Broker, name: str) -> confluent_kafka.Producer:
@@ -102,7 +132,9 @@ def producers(found: tuple[ProducerInfo, ...]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("broker", [CLUSTER], indirect=True)
-def test_what_is_said_of_transactions_is_what_java_s_admin_says(broker: Broker, client: Any, name: str, topic: str, oracle: Any) -> None:
+def test_what_is_said_of_transactions_is_what_java_s_admin_says(
+    broker: Broker, client: Any, name: str, topic: str, judge: Judge, oracle: Any
+) -> None:
     """Some open, some over, ours and librdkafka's, coordinated by three nodes: lists with each filter, descriptions, producers."""
     names = [f"{name}-{number:02d}" for number in range(12)]
     admin, works, others = client.admin(), [], []
@@ -248,7 +280,9 @@ def committed(client: Any, topic: str) -> list[bytes]:
 
 @pytest.mark.parametrize("as_committed", [False, True])
 @pytest.mark.parametrize("broker", ONE, indirect=True)
-def test_a_transaction_that_hangs_is_found_and_ended(broker: Broker, client: Any, name: str, topic: str, as_committed: bool) -> None:
+def test_a_transaction_that_hangs_is_found_and_ended(
+    broker: Broker, client: Any, name: str, topic: str, judge: Judge, as_committed: bool
+) -> None:
     admin = client.admin()
     with client.transactions(name) as work:
         for value in (b"of the first", b"of the second"):
@@ -278,7 +312,7 @@ def test_a_transaction_that_hangs_is_found_and_ended(broker: Broker, client: Any
 
 
 @pytest.mark.parametrize("broker", ONE[:1], indirect=True)
-def test_java_s_admin_ends_one_as_ours_does(broker: Broker, client: Any, name: str, topic: str) -> None:
+def test_java_s_admin_ends_one_as_ours_does(broker: Broker, client: Any, name: str, topic: str, judge: Judge) -> None:
     """Beside it in the other partition ours: both logs are the same then, marker by marker."""
     admin = client.admin()
     hanging = hang(client, topic, b"of nobody", f"{name}-nobody")

@@ -86,7 +86,7 @@ def test_a_bearer_token_from_a_callback(broker: Kafka) -> None:
 def test_a_token_s_end_costs_a_connection_and_no_record(broker: Kafka, acks: str, seconds: int, tokens: int) -> None:
     """The broker ends a session with its token, at the next request; the client has come back with another one by then: a twentieth of the
     token's time before at least, which is how long a loaded machine may keep from the broker what nobody acknowledges. Records are on their
-    way all the while, and a call that is not repeated meets no end either."""
+    way all the while, and without any pause where a connection is about to be left; and a call that is not repeated meets no end either."""
     asked: list[float] = []
 
     def token() -> str:
@@ -96,24 +96,36 @@ def test_a_token_s_end_costs_a_connection_and_no_record(broker: Kafka, acks: str
     topic = f"secure-{next(_numbers)}"
     with wireproto.connect(broker.urls["sasl"], token=token) as client:
         client.admin().create_topic(topic)
-        begun, count = time.monotonic(), 0
+        begun, count, unchecked, hurries = time.monotonic(), 0, 0, 0
 
         def end() -> int:
             return sum(place.offset for place in client.admin().positions(topic, LATEST).values())
 
         with client.producer(topic, acks=acks) as producer:
             first = len(asked)
-            while len(asked) < first + tokens or count % 1000:
+            while len(asked) < first + tokens or unchecked:
                 assert time.monotonic() < begun + 120.0
                 for _ in range(10):
                     producer.send(b"%d" % count)
                     count += 1
                 producer.flush(20.0)
-                if count % 1000 == 0:
+                unchecked += 1
+                hurried = about_to_be_left(client)
+                hurries += hurried
+                if unchecked >= (100 if hurried else 10):
                     assert not client.request(ListGroupsRequest()).error_code
                     until(lambda wanted=count: end() == wanted, "not all are there that nobody has acknowledged", limit=20.0)
+                    unchecked = 0
+                if not hurried:
+                    time.sleep(0.02)
+        assert hurries, "no record was on its way when a connection was left"
         with client.reader(topic, stop=LATEST) as reader:
             assert [value for batch in reader for value in batch.values()] == [b"%d" % number for number in range(count)]
+
+
+def about_to_be_left(client: Any) -> bool:
+    """Whether one of the client's connections has so little left of the part of its session that is used; it is so until that is closed."""
+    return any(conn.context.until <= time.monotonic() + 0.25 for conn in client.loop.connections if conn.context is not None)
 
 
 @pytest.mark.parametrize("broker", BROKERS, indirect=True)

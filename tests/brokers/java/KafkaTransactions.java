@@ -1,3 +1,6 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
@@ -15,7 +18,8 @@ import org.apache.kafka.clients.admin.TransactionState;
 import org.apache.kafka.common.TopicPartition;
 
 /**
- * Java's AdminClient as a judge of what ours says of transactions. One JSON object a line:
+ * Java's AdminClient as a judge of what ours says of transactions: it answers, until its standard input ends, each line of words there.
+ * Each answer is one JSON object a line, and {"answered": 0} or {"answered": 0, "failed": why} behind them:
  *
  *   list SERVERS STATES IDS MILLISECONDS   "-" for no filter: each transactional id, with its node
  *   describe SERVERS NAME …                each transaction
@@ -24,20 +28,31 @@ import org.apache.kafka.common.TopicPartition;
  */
 public class KafkaTransactions {
     public static void main(String[] args) throws Exception {
-        try (Admin admin = Admin.create(Map.of("bootstrap.servers", args[1]))) {
-            switch (args[0]) {
-                case "list" -> list(admin, args[2], args[3], args[4]);
-                case "describe" -> describe(admin, Arrays.asList(args).subList(2, args.length));
-                case "producers" -> {
-                    for (ProducerState one : producers(admin, args[2], args[3])) {
-                        tell("producer_id", one.producerId(), "producer_epoch", one.producerEpoch(), "last_sequence", one.lastSequence(),
-                            "last_timestamp", one.lastTimestamp(), "coordinator_epoch", one.coordinatorEpoch().orElse(-1),
-                            "transaction_start", one.currentTransactionStartOffset().orElse(-1));
-                    }
-                }
-                case "abort" -> abort(admin, args[2], args[3], Long.parseLong(args[4]));
-                default -> throw new IllegalArgumentException(args[0]);
+        BufferedReader questions = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = questions.readLine(); line != null; line = questions.readLine()) {
+            String[] words = line.replace("\"", "").split(" ");
+            try (Admin admin = Admin.create(Map.of("bootstrap.servers", words[1]))) {
+                answer(admin, words);
+                tell("answered", 0);
+            } catch (Exception why) {
+                tell("answered", 0, "failed", why.toString().replaceAll("[\"\\\\\\p{Cntrl}]", " "));
             }
+        }
+    }
+
+    static void answer(Admin admin, String[] words) throws Exception {
+        switch (words[0]) {
+            case "list" -> list(admin, words[2], words[3], words[4]);
+            case "describe" -> describe(admin, Arrays.asList(words).subList(2, words.length));
+            case "producers" -> {
+                for (ProducerState one : producers(admin, words[2], words[3])) {
+                    tell("producer_id", one.producerId(), "producer_epoch", one.producerEpoch(), "last_sequence", one.lastSequence(),
+                        "last_timestamp", one.lastTimestamp(), "coordinator_epoch", one.coordinatorEpoch().orElse(-1),
+                        "transaction_start", one.currentTransactionStartOffset().orElse(-1));
+                }
+            }
+            case "abort" -> abort(admin, words[2], words[3], Long.parseLong(words[4]));
+            default -> throw new IllegalArgumentException(words[0]);
         }
     }
 
