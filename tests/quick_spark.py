@@ -1,20 +1,41 @@
-"""Compiles what Spark's Python processes import: they find it in zip files without byte code, and compile it anew each time.
+"""What Spark's processes do at each start, done once: byte code for those of Python, an archive of classes for its JVM.
 
-    python tests/quick_spark.py    by the Makefile, behind the installation; the installed PySpark's zip files, once
+    python tests/quick_spark.py    by the Makefile, behind the installation: the byte code
+    flags()                        by the first of Spark's tests that starts a JVM: the archive
 
-That is a second of the processor for each of them, and each has ten seconds of the clock to call back (tests/spark/late.py). May assume:
-PySpark is installed for this interpreter. Must not: change what is imported, or leave half a file.
+Spark's Python processes import PySpark from zip files without byte code, and compile it anew each time: a second of the processor for each
+of them, and each has ten seconds of the clock to call back (tests/spark/late.py). The JVM of a driver parses and verifies some 15,000
+classes until its first micro-batch is through; an archive (class data sharing, as in tests/brokers/maven.py) saves it five seconds of that.
+The JVM checks the archive against its own build and against the jars, and goes on without one that does not fit. May assume: PySpark is
+installed for this interpreter. Must not: change what is imported, leave half a file, or fail where there is no Java.
 """
 
 from __future__ import annotations
 
 import compileall
+import fcntl
+import hashlib
 import importlib.util
+import os
 import py_compile
+import shutil
+import subprocess
 import sys
 import tempfile
+import warnings
 import zipfile
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSource
+
+END = 120
+"""Seconds in which the JVM writes its archive, which takes it five."""
+QUIET = "-Xlog:cds*=off"
+"""The JVM says nothing of an archive that does not fit."""
 
 
 def compiled(path: Path) -> None:
@@ -33,15 +54,173 @@ def compiled(path: Path) -> None:
         fresh.replace(path)
 
 
-def main() -> int:
+def home() -> Path | None:
+    """Where PySpark is installed."""
     spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent
+
+
+def archive() -> Path | None:
+    """Where the classes of Spark's JVM are kept, by JDK, jars and their times; None without PySpark or Java. It need not exist."""
+    java = shutil.which("java", path=str(Path(os.environ["JAVA_HOME"], "bin")) if os.environ.get("JAVA_HOME") else None)
+    spark = home()
+    if java is None or spark is None:
+        return None
+    digest = hashlib.sha256()
+    for path in (Path(java).resolve().parents[1] / "lib" / "modules", *sorted((spark / "jars").glob("*.jar"))):
+        with suppress(OSError):
+            facts = path.stat()
+            digest.update(f"{path} {facts.st_size} {facts.st_mtime_ns}\n".encode())
+    return spark / f"classes-{digest.hexdigest()[:16]}.jsa"
+
+
+def flags() -> str:
+    """Return the flags with which a JVM of Spark starts from the archive, which is made if need be; none where that is not possible."""
+    kept = archive()
+    if kept is None:
+        return ""
+    with kept.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # sessions beside each other make one
+        keep_classes(kept)
+    return f"-XX:SharedArchiveFile={kept} {QUIET}" if kept.exists() else ""
+
+
+def keep_classes(kept: Path) -> None:
+    """Make the archive, unless there is one: by a program of its own, whose JVM writes it when it ends."""
+    if kept.exists():
+        return
+    for old in kept.parent.glob("classes-*.jsa"):
+        old.unlink()
+    fresh = kept.with_suffix(".new")
+    fresh.unlink(missing_ok=True)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
+    environment["PYSPARK_PYTHON"] = sys.executable
+    with suppress(subprocess.SubprocessError):
+        subprocess.run([sys.executable, __file__, str(fresh)], env=environment, capture_output=True, timeout=3 * END, check=True)
+        fresh.replace(kept)
+    if not kept.exists():
+        print("quick_spark: no archive of Spark's classes; its JVMs start as ever", file=sys.stderr)
+
+
+def use(fresh: Path) -> None:
+    """Do a little of what drivers of the tests do, in a JVM that writes an archive of its classes when it ends."""
+    warnings.simplefilter("ignore")  # PySpark's own imports warn on new library versions
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.master": "local[2]",
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "700m",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ArchiveClassesAtExit={fresh} {QUIET}",
+    }
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.dataSource.register(numbers())
+    with tempfile.TemporaryDirectory() as name:
+        table = spark.read.format("numbers").load()
+        assert table.where("id > 0 and value is not null").count() == 9
+        assert len(table.mapInArrow(lambda batches: batches, table.schema).orderBy("id").collect()) == 10
+        table.write.format("numbers").mode("append").save()
+        for number, form in enumerate(("parquet", "numbers")):
+            folder = Path(name, str(number))
+            writer = spark.readStream.format("numbers").load().writeStream.format(form).queryName(f"q{number}")
+            query = writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start(f"{folder}/rows")
+            query.awaitTermination(END)
+            query.stop()
+        assert spark.read.parquet(f"{name}/0/rows").count() == 10
+    spark.stop()
+    virtual = SparkContext._gateway.proc  # type: ignore[union-attr]
+    virtual.stdin.close()  # it ends
+    virtual.wait(END)
+
+
+def numbers() -> type[DataSource]:
+    """A format of ten numbers; its classes are made here, so that they travel to Spark's processes by their code."""
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+        InputPartition,
+        WriterCommitMessage,
+    )
+
+    class Rows(DataSourceReader):
+        def read(self, partition: Any) -> Iterator[tuple[int, bytes]]:
+            return ((number, b"value") for number in range(10))
+
+    class Stream(DataSourceStreamReader):
+        """One micro-batch."""
+
+        def initialOffset(self) -> dict[str, int]:  # noqa: N802
+            return {"at": 0}
+
+        def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:  # noqa: N802
+            return {"at": 10}
+
+        def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+            return [InputPartition(0)]
+
+        def read(self, partition: Any) -> Iterator[tuple[int, bytes]]:
+            return ((number, b"value") for number in range(10))
+
+    class Away(DataSourceWriter, DataSourceStreamWriter):
+        """Takes rows, and keeps none."""
+
+        def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+            assert list(iterator) is not None
+            return WriterCommitMessage()
+
+        def commit(self, messages: Any, batch: int = 0) -> None: ...
+
+        def abort(self, messages: Any, batch: int = 0) -> None: ...
+
+    class Numbers(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "numbers"
+
+        def schema(self) -> str:
+            return "id long, value binary"
+
+        def reader(self, schema: Any) -> DataSourceReader:
+            return Rows()
+
+        def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
+            return Stream()
+
+        def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
+            return Away()
+
+        def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+            return Away()
+
+    return Numbers
+
+
+def main() -> int:
+    spark = home()
+    if spark is None:
         print("quick_spark: PySpark is not installed here", file=sys.stderr)
         return 1
-    for path in sorted(Path(spec.origin).with_name("python").joinpath("lib").glob("*.zip")):
+    for path in sorted((spark / "python" / "lib").glob("*.zip")):
         compiled(path)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if len(sys.argv) > 1:
+        use(Path(sys.argv[1]))
+    else:
+        sys.exit(main())

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import gc
 import json
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -128,6 +129,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if all(broker == "real" for broker in brokers) and brokers:
         items.sort(key=lambda item: item.stash[NEEDS][0])  # each boots once, and few at a time
     _LEFT.update(name for item in items for name in item.stash[NEEDS])
+
+
+def pytest_collection_finish() -> None:
+    """Keep what is imported out of later garbage collections, of which many tests ask for one: it stays until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

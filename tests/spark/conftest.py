@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import quick_spark
 from brokers import Kafka, maven, plugin, ports
 from brokers.errors import Unavailable
 from spark.late import pytest_runtest_protocol  # noqa: F401  (a hook)
@@ -21,7 +22,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SOURCE = Path(__file__).parents[2] / "src"
+WARM = Path(__file__).with_name("warm")
+FEWER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+"""Keeps checkpoints with a third of the programs that the default starts, a `readlink` for each look at a file."""
 _numbers = itertools.count()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_drivers() -> None:
+    """Have each JVM of Spark that is started here, the session's and those of programs, begin with the archive of classes."""
+    os.environ["SPARK_SUBMIT_OPTS"] = " ".join(filter(None, [os.environ.get("SPARK_SUBMIT_OPTS"), quick_spark.flags()]))
 
 
 @pytest.fixture(scope="session")
@@ -34,11 +44,11 @@ def connector() -> str | None:
 
 
 @pytest.fixture(scope="session")
-def spark(connector: str | None) -> Iterator[SparkSession]:
+def spark(connector: str | None, quick_drivers: None) -> Iterator[SparkSession]:
     """A lean local session; its processes find our formats by themselves."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
-    with warnings.catch_warnings():
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(SOURCE), str(WARM), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patched:
         warnings.simplefilter("ignore")  # PySpark's own imports warn on new library versions
         from pyspark.sql import SparkSession
 
@@ -55,6 +65,7 @@ def spark(connector: str | None) -> Iterator[SparkSession]:
             .config("spark.log.level", "ERROR")
             .config("spark.sql.streaming.numRecentProgressUpdates", "50")
             .config("spark.python.unix.domain.socket.enabled", "true")
+            .config("spark.sql.streaming.checkpointFileManagerClass", FEWER)
             .config("spark.sql.python.filterPushdown.enabled", "true")
             .config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
             .config("spark.connect.grpc.binding.address", "127.0.0.1")
@@ -62,7 +73,8 @@ def spark(connector: str | None) -> Iterator[SparkSession]:
             .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         )
         if connector:
-            builder = builder.config("spark.jars", connector.replace(os.pathsep, ",")).config("spark.driver.extraClassPath", connector)
+            builder = builder.config("spark.jars", connector.replace(os.pathsep, ","))
+            patched.setenv("SPARK_DIST_CLASSPATH", connector)  # behind Spark's own jars, which the archive of classes asks for
         session = builder.getOrCreate()
     yield session
     session.stop()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import time
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -27,6 +28,8 @@ from wireproto.spark import worker
 from wireproto.spark.kafka_decisions import PARTITIONS, Decisions
 
 SECONDS = 30.0
+SELDOM = 0.1
+"""Seconds between two looks at what the cluster takes ten for: each costs its three nodes and this process some milliseconds."""
 AWAY = 2
 """The node that is killed."""
 _numbers = itertools.count()
@@ -62,6 +65,7 @@ def lose(broker: Broker, client: Any, topic: str) -> None:
     broker.kill(AWAY - 1)
 
     def leaderless() -> bool:
+        time.sleep(SELDOM)
         client.cluster.refresh((topic,), soon())
         return all(client.cluster.metadata.leader(topic, number) is None for number in (0, 1))
 
@@ -78,6 +82,7 @@ def handed(messages: Any) -> list[Any]:
 
 def ended(client: Any, names: list[str]) -> bool:
     """Whether their coordinators are through with them."""
+    time.sleep(SELDOM)
     return all(one.state in ("CompleteCommit", "CompleteAbort", "Empty") for one in client.admin().describe_transactions(names).values())
 
 
@@ -171,6 +176,10 @@ def test_nothing_is_committed_before_its_decision_can_be_read(broker: Broker, cl
     def ends() -> int:
         return sum(place.offset for place in client.admin().positions(decisions).values())
 
+    def decided() -> bool:
+        time.sleep(SELDOM)
+        return bool(client.admin().describe_transactions(f"{life.sink().prefix}/driver").popitem()[1].state == "CompleteCommit")
+
     def cut_off(self: Decisions, turn: Any, decision: Any) -> Any:
         before = ends()
         sent = decide(self, turn, decision)
@@ -184,7 +193,7 @@ def test_nothing_is_committed_before_its_decision_can_be_read(broker: Broker, cl
     commit.start()
     try:
         assert away.wait(LONG)
-        until(lambda: client.admin().describe_transactions(f"{life.sink().prefix}/driver").popitem()[1].state == "CompleteCommit")
+        until(decided)
         assert {one.state for one in client.admin().describe_transactions(names).values()} == {"Ongoing"}
     finally:
         broker.start(AWAY - 1)
