@@ -114,9 +114,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept: list[pytest.Item] = []
     dropped: list[pytest.Item] = []
     for item in items:
-        item.stash[NEEDS] = names(item)
+        item.stash[NEEDS] = needs = names(item)
         of_file = _protocols(item.path.name)
-        if of_file and item.stash[NEEDS] and not _of(item.stash[NEEDS], of_file):
+        if of_file and needs and not _of(needs, of_file):
             raise pytest.UsageError(f"{item.nodeid} needs another protocol than its file is named after: --protocol would miss it")
         marked = item.get_closest_marker("soak") is not None
         fits = soak == "too" or marked is (soak == "only")

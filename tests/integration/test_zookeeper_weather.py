@@ -120,8 +120,9 @@ def test_a_process_that_was_stopped_knows_that_its_session_may_be_gone_before_it
             tree.set(node, b"the next holder")
             os.kill(holder.pid, signal.SIGCONT)
             state, safe, outcome = holder.stdout.readline().split()
-            assert (state, float(safe)) == ("lost", 0.0)
-            assert outcome in ("ConnectionLoss", "SessionExpired")
+            assert float(safe) == 0.0
+            # a server may have answered before this thread of the holder went on: then it is known that the session is gone
+            assert (state, outcome) in [("lost", "ConnectionLoss"), ("lost", "SessionExpired"), ("expired", "SessionExpired")]
             told = holder.stdout.readline().split()
             assert told[0] == "connected"
             assert told.index("lost") < told.index("expired")
