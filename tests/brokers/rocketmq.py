@@ -3,7 +3,9 @@
 Ready means: the name server's answer to GET_BROKER_CLUSTER_INFO (106) names every broker. A 5.x that has not found its name server by the
 time it registers, which is a race of two of its threads, does so again only 10 s later: it is asked to at once. Traps kept in mind: commit
 log, queue, index and timer files are mapped whole, so their sizes are cut down; a 5.5.0 broker burns a core for ever after the first
-transaction unless two intervals are raised; 4.9 binds every interface whatever it is told, and needs logging files in ROCKETMQ_HOME; an
+transaction unless two intervals are raised; asked for its runtime information, as by each look at the end of a queue, one with timers goes
+over the 1.2 million slots of its wheel, a tenth of a second of a core, and one that was started without them fails when a topic is deleted,
+so they are switched off once it is ready; 4.9 binds every interface whatever it is told, and needs logging files in ROCKETMQ_HOME; an
 ordered stop of 5.x takes up to 17 s, during which the port is held.
 """
 
@@ -14,15 +16,17 @@ import hmac
 import json
 import socket
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from . import ports
 from .base import Broker, read_exactly
 from .certs import certificates
 from .maven import classpath, java
-from .process import Server
+from .process import BOOT_TIMEOUT, Server
 
 VERSIONS = ("4.9.7", "5.5.0")
 USERS = {"RocketMQ": "12345678", "appuser1": "87654321"}
@@ -134,6 +138,25 @@ class RocketMQ(Broker):
         if self.certificates:
             extra |= {name: str(getattr(self.certificates, name)) for name in ("ca", "client", "client_key")}
         return super().info() | extra
+
+    def start(self, node: int | None = None, timeout: float = BOOT_TIMEOUT) -> Self:
+        for server in self.servers if node is None else [self.servers[node]]:
+            file = server.log.with_suffix(".conf")
+            if not server.running and file.exists():  # as brokers write it anew whenever a setting of theirs changes
+                file.write_text(file.read_text().replace("timerWheelEnable=false", "timerWheelEnable=true"))
+        return super().start(node, timeout)
+
+    @contextmanager
+    def timers(self) -> Iterator[None]:
+        """Have the masters of 5.x take messages with a time of delivery, and requests to pop, which need timers, for a while."""
+        masters = self.broker_ports[: self.nodes] if self.version.startswith("5.") else []
+        for port in masters:
+            self._set(port, "timerWheelEnable=true")
+        try:
+            yield
+        finally:
+            for port in masters:
+                self._set(port, "timerWheelEnable=false")
 
     def prepare(self) -> None:
         path = classpath(f"rocketmq-{self.version}")
@@ -257,14 +280,16 @@ class RocketMQ(Broker):
         with socket.create_connection(("127.0.0.1", port), 5.0):
             pass
         if f'"127.0.0.1:{port}"'.encode() in ask(self.name_server_port, 106):
+            if self.version.startswith("5."):
+                self._set(port, "timerWheelEnable=false")
             return True
         if self.version.startswith("5.") and self.servers[number].said(b"boot success"):
-            self._have_registered(port)
+            self._set(port, f"brokerPermission={self._settings.get('brokerPermission', '6')}")  # at which a broker registers
         return False
 
-    def _have_registered(self, port: int) -> None:
-        """Let a broker register now: it does when it is told what its permission is (UPDATE_BROKER_CONFIG, 25). It writes its file anew."""
-        body, key = f"brokerPermission={self._settings.get('brokerPermission', '6')}\n".encode(), "RocketMQ"
+    def _set(self, port: int, line: str) -> None:
+        """Change one setting of the broker that listens there (UPDATE_BROKER_CONFIG, 25), which writes its file anew."""
+        body, key = f"{line}\n".encode(), "RocketMQ"
         signature = base64.b64encode(hmac.digest(USERS[key].encode(), key.encode() + body, "sha1")).decode()
         ask(port, 25, body=body, fields={"AccessKey": key, "Signature": signature} if self._acl else {})
 

@@ -155,8 +155,6 @@ def clusters(broker: RocketMQ, **nodes: int) -> Iterator[tuple[DevBroker, Half, 
 def beside(broker: RocketMQ, count: int, chance: random.Random, prefix: str) -> None:
     """So many commands on both."""
     with clusters(broker) as (_, theirs, mine):
-        if not broker.version.startswith("4."):  # one that is started so cannot delete topics (5.5.0: a NullPointerException)
-            assert theirs.code(m.UpdateBrokerConfigRequest(), b"timerWheelEnable=false\n") == 0
         compare(theirs, mine, ClientCalls(chance, prefix, old=broker.version.startswith("4.")), count)
 
 

@@ -357,7 +357,7 @@ def test_every_command_is_answered_as_its_line_does(
     table: dict[int, str] = {}
     problems: list[str] = []
     old_line = broker.version.startswith("4.")
-    with wireproto.connect(broker.url, header=header) as client:
+    with broker.timers(), wireproto.connect(broker.url, header=header) as client:
         assert isinstance(client, RocketClient)
         scene = Scene(client, broker)
         for commands in (seed_commands, other_commands, newer_commands):

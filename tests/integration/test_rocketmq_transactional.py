@@ -24,6 +24,7 @@ import pytest
 
 import wireproto
 from brokers import RocketMQ, java
+from integration import rocketmq_judge
 from patience import until
 from wireproto.errors import Aborted, OutcomeUnknown, TransportError, UsageError, ValueUnsupported
 from wireproto.rocketmq import codes
@@ -38,6 +39,7 @@ SLOW = 24
 """Seconds in which a late broker has asked twice what it asks each three, and an end of ours has come to it."""
 _numbers = itertools.count()
 LINES = pytest.mark.parametrize("broker", ["rocketmq-4.9.7", "rocketmq-5.5.0"], indirect=True)
+judges = rocketmq_judge.judges
 
 
 @pytest.fixture
@@ -75,7 +77,7 @@ class Decides:
 
 def seen(broker: RocketMQ, topic: str) -> list[dict[str, Any]]:
     """What Java's client reads, from the first message to the last there is."""
-    return java.run(f"rocketmq-{broker.version}", "RocketJudge", "pull", broker.name_server, topic)
+    return rocketmq_judge.pulled(broker, topic)
 
 
 def keys(messages: list[dict[str, Any]]) -> list[str]:
@@ -322,14 +324,25 @@ def test_we_answer_for_javas_halves(broker: RocketMQ, client: RocketClient, topi
     assert keys(seen(broker, topic)) == ["yes"]
 
 
-WRITER = """
+WRITERS = """
+import os
 import sys
 import wireproto
-with wireproto.connect(sys.argv[1]) as client, client.transactional(sys.argv[2], lambda message: None) as work:
-    half = work.send(b"of the dead", topic=sys.argv[3], key=sys.argv[4].encode())
-    print("there", flush=True)
-    sys.stdin.read()
+import wireproto.rocketmq.client
+url, group, topic, *names = sys.argv[1:]
+for first in range(0, len(names), 4):
+    for name in names[first : first + 4]:
+        if not os.fork():
+            with wireproto.connect(url) as client, client.transactional(group, lambda message: None) as work:
+                half = work.send(b"of the dead", topic=topic, key=name.encode())
+                os.write(1, b"%d\\n" % os.getpid())  # whole lines: others write to this pipe at the same time
+                sys.stdin.read()
+                os._exit(1)
+    for name in names[first : first + 4]:
+        _, how = os.wait()
+        assert os.waitstatus_to_exitcode(how) == -9, how
 """
+"""Processes, four at a time, each of which sends a half, prints its id, and waits for its end; they share what importing costs."""
 
 
 def killed_between_half_and_end(broker: RocketMQ, client: RocketClient, topic: str, times: int) -> None:
@@ -338,18 +351,12 @@ def killed_between_half_and_end(broker: RocketMQ, client: RocketClient, topic: s
     names = [f"{number}-{'yes' if number % 2 else 'no'}" for number in range(times)]
     check = Decides(**{name: "commit" if name.endswith("yes") else "abort" for name in names})
     with client.transactional(group, check):
-        for first in range(0, times, 4):
-            command = [sys.executable, "-c", WRITER, broker.url, group, topic]
-            pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-            children = [subprocess.Popen([*command, name], **pipes) for name in names[first : first + 4]]
-            for child in children:
-                assert child.stdout is not None
-                assert child.stdin is not None
-                assert child.stdout.readline() == b"there\n"
-                child.send_signal(signal.SIGKILL)
-                child.wait()
-                child.stdin.close()
-                child.stdout.close()
+        command = [sys.executable, "-c", WRITERS, broker.url, group, topic, *names]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writers:
+            assert writers.stdout is not None
+            for _ in names:
+                os.kill(int(writers.stdout.readline()), signal.SIGKILL)
+            assert writers.wait(PATIENCE) == 0
         wanted = {name for name in names if name.endswith("yes")}
 
         def all_there() -> bool:
