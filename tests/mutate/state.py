@@ -2,7 +2,7 @@
 
 What it is: `Results`: a line a fault, with the verdict, who noticed it, the digests of the function and of the tests that it was judged
 under, the date and the commit. Each result is written as soon as it is known, by a rename, so that a run can be ended at any moment and go
-on, in another clone, too. A result holds while the function is what it was and the test that noticed it is there; that of a survivor only
+on. A result holds while the function is what it was and the test that noticed it is there; that of a survivor only
 while the tests are what they were. Which faults a seed picks follows from the sources: it is not kept. Must not: judge.
 """
 

@@ -152,8 +152,8 @@ def test_a_time_of_its_own_is_a_rows_timestamp(packed: int | None, columns: tupl
 
 def test_rows_of_an_inner_batch_have_their_own_times() -> None:
     builder = RocketBatchBuilder()
-    for told in (b"WAIT\x01true\x02", b"BORN_TIMESTAMP\x015\x02", b"BORN_TIMESTAMP\x01x\x02"):
-        builder.add(b"v", told)
+    for pairs in (b"WAIT\x01true\x02", b"BORN_TIMESTAMP\x015\x02", b"BORN_TIMESTAMP\x01x\x02"):
+        builder.add(b"v", pairs)
     columns, _ = decode(stored(30, builder.finish(), "INNER_BASE\x0130", flags=0xC0))
     assert columns.timestamps() == [BORN + 30, 5, BORN + 30]
 

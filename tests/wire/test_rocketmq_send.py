@@ -63,8 +63,8 @@ def test_columns_encode_as_rows_do() -> None:
         RocketBatchBuilder(500).append_columns(columns, 2, 5, ids(), NOW, 100)
 
 
-def told(body: bytes) -> list[int | None]:
-    """The times that messages of a batch tell by BORN_TIMESTAMP, read by hand."""
+def own_times(body: bytes) -> list[int | None]:
+    """Read the property BORN_TIMESTAMP of each message of a batch by hand, in ms; None where it has none."""
     found: list[int | None] = []
     while body:
         size = int.from_bytes(body[:4])
@@ -79,15 +79,15 @@ STAMPS = [7, None, 8, -1, (1 << 63) - 1, -(1 << 63), 0, NOW, 7]
 
 
 @pytest.mark.parametrize("key", [b"k", "kü".encode()])  # one way or the other of writing a row
-def test_rows_of_any_time_share_a_command_and_tell_another_one_than_its_own(key: bytes) -> None:
+def test_rows_of_any_time_share_a_command_and_keep_a_time_that_is_not_its_own(key: bytes) -> None:
     columns = columns_of([(b"v", key, (("h", b"1"),), stamp) for stamp in STAMPS])
     builder = RocketBatchBuilder(4 << 20)
     assert builder.append_columns(columns, 0, len(STAMPS), ids(), NOW, 4 << 20, 7) == len(STAMPS)
     body = builder.finish()
-    assert told(body) == [None, NOW, 8, -1, (1 << 63) - 1, -(1 << 63), 0, NOW, None]
+    assert own_times(body) == [None, NOW, 8, -1, (1 << 63) - 1, -(1 << 63), 0, NOW, None]
     assert builder.append_columns(columns, 0, len(STAMPS), ids(), NOW, 4 << 20) == len(STAMPS)
     unstamped = builder.finish()
-    assert told(unstamped) == STAMPS
+    assert own_times(unstamped) == STAMPS
     read = decode_rocketmq_batch(unstamped)
     assert (read.timestamps(), read.keys(), read.headers()) == (STAMPS, [key] * len(STAMPS), [(("h", b"1"),)] * len(STAMPS))
 
@@ -101,7 +101,7 @@ def test_a_row_whose_properties_have_no_room_for_a_time_is_left_to_the_next_comm
         assert builder.append_columns(columns_of(rows), 0, 2, ids(), NOW, 4 << 20, 7) == taken
     alone = RocketBatchBuilder(4 << 20)
     assert alone.append_columns(columns_of(rows), 1, 2, ids(), NOW, 4 << 20, -(1 << 63)) == 1
-    assert told(alone.finish()) == [None]
+    assert own_times(alone.finish()) == [None]
 
 
 @pytest.mark.parametrize(
