@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 import subprocess
 import sys
 
@@ -11,20 +13,35 @@ import run
 from brokers.catalogue import AT_NIGHT, CATALOGUE, SMOKE, at_night
 
 FOLDERS = ("conformance", "integration", "spark")
+README = run.CLONE / "tests" / "brokers" / "README.md"
 
 
-def collected(*options: str) -> set[str]:
-    """The node ids of all tests on real brokers that these options pick."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--collect-only", "--broker", "real", *options]
+@functools.cache
+def collected(*options: str) -> frozenset[str]:
+    """The node ids of all tests on brokers that these options pick."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--collect-only", *options]
     done = subprocess.run([*command, *(f"tests/{name}" for name in FOLDERS)], cwd=run.CLONE, capture_output=True, text=True, check=True)
-    return {line for line in done.stdout.splitlines() if "::" in line}
+    return frozenset(line for line in done.stdout.splitlines() if "::" in line)
+
+
+def functions(tests: frozenset[str]) -> set[str]:
+    """Their functions, as the tables of the README name them: ``test_x.py::test_y``."""
+    return {test.partition("[")[0].rpartition("/")[2] for test in tests}
 
 
 def test_every_function_at_night_is_in_make_test_too() -> None:
     night, day = collected("--nightly", "only"), collected()
     assert night
     assert not night & day
-    assert sorted({test.partition("[")[0] for test in night} - {test.partition("[")[0] for test in day}) == []
+    assert sorted(functions(night) - functions(day)) == []
+
+
+def test_every_function_of_make_soak_alone_names_a_guard_in_make_test() -> None:
+    soak, day = functions(collected("--soak", "only")), functions(collected())
+    rows = re.findall(r"^\| (test_\S+::test_\S+) \| (.+) \|$", README.read_text(), re.MULTILINE)
+    assert sorted(test for test, _ in rows) == sorted(soak - day)
+    guards = {guard for _, words in rows if not words.startswith("none: ") for guard in words.split(", ")}
+    assert sorted(guards - day) == []
 
 
 def test_what_is_marked_soak_is_in_make_soak_on_older_brokers_too() -> None:
