@@ -39,12 +39,14 @@ class Job:
         commands: argument vectors; one that fails does not keep the next from running.
         cores: how much of the machine it needs: 1 computes, less mostly waits.
         alone: whether nothing may run beside it.
+        spare: whether it computes in the processor time that the others leave (nice 19): it needs no room, and one such job runs at a time.
     """
 
     name: str
     commands: Sequence[Sequence[str]]
     cores: float = 1.0
     alone: bool = False
+    spare: bool = False
 
     @property
     def file(self) -> str:
@@ -86,7 +88,7 @@ class _Running:
         self._out.flush()
         self._from = self._out.tell()
         self._child = subprocess.Popen(
-            [sys.executable, "-S", str(SHIM), str(os.getpid()), *self._command],
+            [*(["nice", "-n", "19"] * self.outcome.job.spare), sys.executable, "-S", str(SHIM), str(os.getpid()), *self._command],
             cwd=self._cwd,
             env=self._environment,
             stdin=subprocess.DEVNULL,
@@ -211,14 +213,20 @@ class Lanes:
 
     def _begin(self, waiting: list[Job]) -> None:
         for job in list(waiting):
-            taken = sum(running.outcome.job.cores for running in self._running)
-            alone = job.alone or any(running.outcome.job.alone for running in self._running)
-            if self._running and (alone or taken + job.cores > self._cores + 0.01):
+            others = [running.outcome.job for running in self._running]
+            alone = job.alone or any(other.alone for other in others)
+            if others and (alone or not self._fits(job, others)):
                 continue
             if job.alone and job is not waiting[0]:
                 continue  # only when all that stands before it is through
             waiting.remove(job)
             self._running.append(_Running(job, self._folder, self._environment, self._cwd))
+
+    def _fits(self, job: Job, others: Sequence[Job]) -> bool:
+        """Whether the machine has room for a job beside these."""
+        if job.spare:
+            return not any(other.spare for other in others)
+        return sum(other.cores for other in others if not other.spare) + job.cores <= self._cores + 0.01
 
     def _tell(self, outcome: Outcome, live: bool) -> None:
         if not live:

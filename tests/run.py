@@ -76,6 +76,9 @@ class Suite:
     def _all(self) -> Iterator[Job]:
         if "lint" in self.parts:
             yield Job("lint", self._lint())
+        if "fuzz" in self.parts:  # it counts inputs and seconds of the processor: the same work, however slowly
+            fuzz = ["env", f"PYTHONPATH={CLONE / 'src'}:{CLONE / 'tests'}", *tool("python", "-m", "fuzz")]
+            yield Job("fuzz", [[*fuzz, "--seed", str(self.seed), "--cuts", *words.split()] for words in FUZZED], spare=True)
         if "spark" in self.parts:
             for name, which, cores in (("spark kafka", "--protocol", 0.25), ("spark others", "--except", 0.5)):  # most of it waits
                 yield self._pytest(name, "tests/spark", which, "kafka", "--durations=12", cores=cores)
@@ -87,9 +90,6 @@ class Suite:
         if "unit" in self.parts:
             yield self._pytest("unit", "tests/unit", cores=0.35)
         yield from self._dev()
-        if "fuzz" in self.parts:  # a core to itself: it and the bench fill the two that are free when the others are through
-            fuzz = ["env", f"PYTHONPATH={CLONE / 'src'}:{CLONE / 'tests'}", *tool("python", "-m", "fuzz")]
-            yield Job("fuzz", [[*fuzz, "--seed", str(self.seed), "--cuts", *words.split()] for words in FUZZED])
         if "campaign" in self.parts:
             yield from self._campaigns()
         if "bench" in self.parts:

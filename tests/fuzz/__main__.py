@@ -33,7 +33,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("formats", nargs="*", help=f"which: {', '.join(FORMATS)}; all without one")
     parser.add_argument("--runs", type=int, default=0, help="inputs for each format")
-    parser.add_argument("--seconds", type=float, default=0, help="seconds for each format (60 when there is no --runs)")
+    parser.add_argument("--seconds", type=float, default=0, help="seconds of the processor for each format (60 when there is no --runs)")
     parser.add_argument("--cuts", action="store_true", help="first every entry of the corpus, cut at every byte")
     parser.add_argument("--seed", type=int, default=None, help="decides the inputs; the time without it")
     parser.add_argument("--plain", action="store_true", help="the clone's own core, without sanitizers: six times as fast")

@@ -33,7 +33,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m fuzz.worker")
     parser.add_argument("format", choices=TARGETS)
     parser.add_argument("--runs", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=0)
+    parser.add_argument("--seconds", type=float, default=0, help="of the processor")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--cuts", action="store_true", help="before that every entry of the corpus, cut at every byte")
     parser.add_argument("--memory", type=Path, required=True)
@@ -50,10 +50,10 @@ def main() -> int:
     seen: set[object] = set()
     found: set[str] = set()
     check, take = target.check, mutator.input
-    began = time.monotonic()
+    began = time.process_time()
     done = cut_all(given, found, outcomes) if given.cuts else 0
     settled = 0
-    while (not given.runs or done < given.runs) and (not given.seconds or time.monotonic() - began < given.seconds):
+    while (not given.runs or done < given.runs) and (not given.seconds or time.process_time() - began < given.seconds):
         for _ in range(500):
             label, data = take()
             try:
@@ -77,7 +77,7 @@ def main() -> int:
             settled = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         if len(found) >= FOUND_AT_MOST:
             break
-    seconds = time.monotonic() - began
+    seconds = time.process_time() - began
     outcomes["decoded"] = done - sum(outcomes.values())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     facts = {

@@ -62,6 +62,18 @@ def test_jobs_that_compute_get_a_core_each(tmp_path: Path, alone: bool) -> None:
     assert [outcome.verdict for outcome in lanes(tmp_path, 1.9)[0].run(jobs)] == ["ok", "ok"]
 
 
+def test_one_job_at_a_time_computes_in_what_the_others_leave(tmp_path: Path) -> None:
+    nice = "import os, time; assert os.nice(0) == 19"
+    alone = "os.mkdir('x'); time.sleep(0.4); os.rmdir('x')"
+    first, full = (textwrap.dedent(MEETS).format(mine=mine, other=other) for mine, other in (("first", "full"), ("full", "first")))
+    jobs = [
+        Job("first", [python(f"{nice}\n{first}\n{alone}")], spare=True),
+        Job("second", [python(f"{nice}\n{alone}")], spare=True),
+        Job("full", [python(full)], cores=1.0),
+    ]
+    assert [outcome.verdict for outcome in lanes(tmp_path, 1.0)[0].run(jobs)] == ["ok", "ok", "ok"]
+
+
 def test_the_limit_ends_what_runs_and_names_what_did_not(tmp_path: Path) -> None:
     waits = "import signal; open('there', 'w'); signal.pause()"
     jobs = [Job("long", [python(waits), python("open('second', 'w')")]), Job("next", [python("")])]
