@@ -1,4 +1,4 @@
-"""Fills the option tables of docs/ from the option types: names, defaults, and what their docstrings say.
+"""Fills the option tables of docs/ from the option types: names, defaults, and what their docstrings say; writes docs/modules.md.
 
     python docs/build.py [--check]
 
@@ -14,6 +14,8 @@ import re
 import sys
 from pathlib import Path
 from typing import Any
+
+import modules
 
 from wireproto.net.options import CommonOptions
 from wireproto.protocols import find
@@ -75,11 +77,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 when a page is stale")
     check = parser.parse_args().check
-    stale = [path for path in sorted(HERE.glob("*.md")) if filled(path.read_text()) != path.read_text()]
-    for path in stale:
+    map_of_modules = HERE / "modules.md"
+    pages = {path: filled(path.read_text()) for path in sorted(HERE.glob("*.md"))} | {map_of_modules: modules.page()}
+    stale = {path: text for path, text in pages.items() if not path.exists() or path.read_text() != text}
+    for path, text in stale.items():
         print(f"{path.name} {'is stale: run python docs/build.py' if check else 'written'}")
         if not check:
-            path.write_text(filled(path.read_text()))
+            path.write_text(text)
     return 1 if check and stale else 0
 
 

@@ -1,4 +1,4 @@
-# The engine's types at a glance: who owns what. The code lies in _net_parts/, the order of locks at the end of DESIGN.md.
+# The engine's types at a glance: who owns what. The code lies in _net_parts/, the order of locks in DESIGN.md.
 #
 # All of this is guarded by the GIL: what happens between two releases of it (poll, recv, waiting for a lock, TLS) happens at once for
 # every other thread. Allocating an object may run the collector and thereby other threads, so state is looked at again after it.

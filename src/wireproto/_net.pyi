@@ -1,4 +1,4 @@
-"""The engine's loop: whoever waits, reads. Types of the extension module; DESIGN.md section 3 tells how the pieces are used."""
+"""The engine's loop: whoever waits, reads. Types of the extension module; docs/design/engine.md says how the pieces are used."""
 
 from collections.abc import Callable, Iterable, Sequence
 from socket import socket

@@ -57,6 +57,6 @@ def test_the_first_example_is_short_and_runs_as_printed(tmp_path: Path) -> None:
 
 
 def test_links_of_the_pages_lead_somewhere() -> None:
-    for page in (CLONE / "README.md", *CLONE.glob("docs/*.md")):
+    for page in (*CLONE.glob("*.md"), *CLONE.glob("docs/**/*.md")):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
