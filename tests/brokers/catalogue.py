@@ -71,6 +71,7 @@ CATALOGUE: dict[str, Callable[[], Broker]] = {
     "rocketmq-5.5.0-plain": lambda: RocketMQ("5.5.0", settings=PLAIN | {"useServerSideResetOffset": "true"}),
     "rocketmq-4.9.7-small": lambda: RocketMQ("4.9.7", settings={"maxMessageSize": "65536"}),
     "rocketmq-5.5.0-small": lambda: RocketMQ("5.5.0", settings={"maxMessageSize": "65536"}),
+    "zookeeper-3.8.6": lambda: ZooKeeper("3.8.6"),
     "zookeeper-3.9.5": lambda: ZooKeeper("3.9.5"),
     "zookeeper-3.9.5-ensemble": lambda: ZooKeeper("3.9.5", nodes=3),
     "zookeeper-3.9.5-sasl": lambda: ZooKeeper("3.9.5", sasl=True),
@@ -84,6 +85,7 @@ AT_NIGHT = frozenset(
         "pulsar-4.2.4-tight",
         *("rocketmq-4.9.7", "rocketmq-4.9.7-binary", "rocketmq-4.9.7-secure", "rocketmq-4.9.7-plain", "rocketmq-4.9.7-small"),
         *("rocketmq-5.5.0-binary", "rocketmq-5.5.0-cluster-old-reset"),
+        "zookeeper-3.8.6",
     )
 )
 """Older and odd brokers: their tests run in `make nightly PIECES=matrix`. `make test` has the same tests on the newest broker, and of these
@@ -101,6 +103,7 @@ SMOKE = {
         *("conformance/test_producer.py", "conformance/test_queue.py", "conformance/test_records.py", "integration/test_brokers.py"),
     ),
     "rocketmq-5.5.0-binary": ("integration/test_rocketmq_interop.py",),
+    "zookeeper-3.8.6": ("integration/test_zookeeper_watch_modes.py", "integration/test_brokers.py"),
 }
 """Of a broker at night, the files and tests that `make test` runs all the same: a smoke of each older line, and what no newer one has."""
 

@@ -1,4 +1,4 @@
-"""ZooKeeper 3.9.5, one node or an ensemble; Netty and a TLS port when asked for.
+"""ZooKeeper 3.9.5 and 3.8.6, one node or an ensemble; Netty and a TLS port when asked for.
 
 Traps kept in mind: the server rewrites its configuration, so every node has its own copy; the TCP port opens before it serves, so
 ready means that the word ``srvr`` names a mode; TLS needs the Netty connection factory; logback's ``%c`` must not stand in brackets
@@ -19,7 +19,7 @@ from .certs import Certificates, certificates
 from .maven import classpath, java
 from .process import Server
 
-VERSIONS = ("3.9.5",)
+VERSIONS = ("3.8.6", "3.9.5")
 SUPER = "super:test"
 SASL_USER = ("bob", "bob-secret")
 _SUPER_DIGEST = "super:D/InIHSb7yEEbrWz8b9l71RjZJU="  # base64(sha1(b"super:test"))

@@ -106,6 +106,7 @@ PLACES = [
     Place("rocketmq", "rocketmq-5.5.0-cluster", several=True),
     Place("rocketmq", "rocketmq-5.5.0-cluster-old-reset", brief=True, several=True),
     Place("zookeeper", "dev-zookeeper"),
+    Place("zookeeper", "zookeeper-3.8.6", brief=True, timeouts=False),
     Place("zookeeper", "zookeeper-3.9.5"),
     Place("zookeeper", "zookeeper-3.9.5-ensemble", timeouts=False),
 ]

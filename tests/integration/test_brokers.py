@@ -77,7 +77,7 @@ def test_rocketmq_keeps_records_over_a_crash(broker: RocketMQ) -> None:
     assert [(line["keys"], line["body"]) for line in got] == [(f"k{n}", "AAEC") for n in range(20)]
 
 
-@pytest.mark.parametrize("broker", ["zookeeper-3.9.5", "zookeeper-3.9.5-ensemble"], indirect=True)
+@pytest.mark.parametrize("broker", ["zookeeper-3.8.6", "zookeeper-3.9.5", "zookeeper-3.9.5-ensemble"], indirect=True)
 def test_zookeeper_keeps_nodes_over_a_crash(broker: ZooKeeper) -> None:
     from kazoo.client import KazooClient
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._codec import reply_error
@@ -62,6 +63,11 @@ class Asking:
     @abstractmethod
     def connecting(self, deadline: float, within: int = ANY) -> Steps[Connection]:
         """The current connection, handshake done; waits for one until `deadline`. Steps."""
+
+    @property
+    @abstractmethod
+    def zxid(self) -> int:
+        """The last transaction that a reply told of."""
 
     @abstractmethod
     def lost(self, conn: Connection, why: Exception | None) -> None:
@@ -206,17 +212,35 @@ class Asking:
                 if watching is None:
                     return conn.post(request.code, request.body, None, deadline)
                 yield from self.events.setting(watching, deadline)
+                (code, body), *behind = self.events.requests(watching, request.code, request.body, self.zxid)
                 try:
-                    return conn.post(request.code, request.body, self.events.mailbox, deadline, watching, lasting)
+                    call = conn.post(code, body, self.events.mailbox, deadline, watching, lasting)
                 except BaseException:
                     self.events.unset(watching)
                     raise
+                yield from self._following(conn, behind, deadline)
+                return call
             except Disconnected as why:  # nothing was sent
                 self.lost(conn, why)
             except BufferFull:  # where nobody may wait in `post`: an event loop's thread
                 if time.monotonic() >= deadline:
                     raise TimedOut("the request is not sent in time", peer=conn.peer) from None
                 yield min(time.monotonic() + ROOM, deadline)
+
+    def _following(self, conn: Connection, behind: Sequence[tuple[int, bytes]], deadline: float) -> Steps[None]:
+        """Send what belongs behind a request for a watch. Where the connection is lost, the next one has the watches set anyhow."""
+        for code, body in behind:
+            while True:
+                try:
+                    conn.post(code, body, None, deadline)
+                except Disconnected:
+                    return
+                except BufferFull:
+                    if time.monotonic() >= deadline:
+                        raise TimedOut("the request is not sent in time", peer=conn.peer) from None
+                    yield min(time.monotonic() + ROOM, deadline)
+                else:
+                    break
 
     def read(self, request: Request[T], frame: bytes, conn: Connection) -> T:
         """A reply's value, or its typed error. Bytes that are no reply cost the connection."""

@@ -6,7 +6,8 @@ the order in which they happened. What the next connection tells while it is bei
 is there, and what the last one told before the state that says that it is lost.
 
 A watch that is being set and one that is being taken back at the servers, on one path, exclude each other (`setting`, `take_back`): else
-the servers would take back both.
+the servers would take back both. So do a watch that stays and one of another kind that is being set: how each is asked for rests on what
+is there (`modes`).
 
 Threads: `_deliver` runs in the keeper; `_promptly` in a thread that reads and waits. Must not: send, or wait with the lock held.
 """
@@ -22,6 +23,8 @@ from weakref import WeakSet
 from .._net import SERVICE, WATCHES, Call, Event, Mailbox
 from ..errors import ProtocolError, TimedOut, TransportError, WireprotoError
 from ..net.task import Steps
+from . import modes
+from . import operations as op
 from .codes import EventType, KeeperState, NoNode, WatcherType
 from .messages import ReplyHeader, WatcherEvent
 from .operations import HEADER
@@ -43,18 +46,22 @@ class Watching:
         kind: of the watch, or `IF_EXISTS`. path: the server's. callback: whom to call.
     Attributes:
         withdrawn: who wanted it has ceased to.
+        covered: the server is not asked for it, since another one of this node tells of the same (`modes`).
     """
 
-    __slots__ = ("__weakref__", "callback", "kind", "path", "withdrawn")
+    __slots__ = ("__weakref__", "callback", "covered", "kind", "path", "withdrawn")
 
     def __init__(self, kind: str, path: str, callback: Callback) -> None:
         self.kind, self.path, self.callback = kind, path, callback
         self.withdrawn = False
+        self.covered = False
 
 
 IF_EXISTS = "exists"
 """Kind of an exists call's watch, which depends on the answer: `DATA` or `EXIST`."""
 _SETTLE = 5.0
+_LOOK = 0.005
+"""Seconds between looks whether another watch of a path is set by now: no longer than its answer takes, or the connection lasts."""
 _ALL = (DATA, EXIST, CHILD, PERSISTENT, RECURSIVE)
 _STAY = {PERSISTENT: WatcherType.PERSISTENT, RECURSIVE: WatcherType.PERSISTENT_RECURSIVE}
 """Kinds whose events come until the servers' watch is removed, and what the servers call that."""
@@ -102,9 +109,18 @@ class Events:
         lock: the link's; it guards the table of watches too.
         answered: called in the keeper for the answer to a ping: connection, error code.
         told: the client's log.
+        spent: called in the keeper with the path where a server before 3.9 is to be asked for a watch of the children again.
     """
 
-    def __init__(self, loop: Loop, root: Chroot, lock: threading.Lock, answered: Callable[[Connection, int], object], told: Told) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        root: Chroot,
+        lock: threading.Lock,
+        answered: Callable[[Connection, int], object],
+        told: Told,
+        spent: Callable[[str], object],
+    ) -> None:
         self.table = WatchTable()
         self.dispatcher = Dispatcher(loop.name or "zookeeper", told)
         self.mailbox = Mailbox(loop, handler=self._deliver, prompt=self._promptly)
@@ -112,6 +128,7 @@ class Events:
         self._root = root
         self._lock = lock
         self._answered = answered
+        self._spent = spent
         self._setting: WeakSet[Watching] = WeakSet()  # on their way; a signal handler may keep one from being sent, and it is let go of
         self._removing: dict[str, Event] = {}
         self._listeners: dict[Listening, None] = {}
@@ -128,10 +145,25 @@ class Events:
         while True:
             with self._lock:
                 going = self._removing.get(watching.path)
-                if going is None:
+                if going is None and not any(_exclude(watching, other) for other in self._setting):
+                    watching.covered = modes.covered(self.table, watching.path, watching.kind)
                     self._setting.add(watching)
                     return
             yield from _over(going, deadline)
+
+    def requests(self, watching: Watching, code: int, body: bytes, zxid: int) -> list[modes.Sent]:
+        """How the server is asked for this watch: operation codes and bodies. The reply to the first says whether it is set.
+
+        Args:
+            code, body: of the request that asks for it alone.
+            zxid: the last transaction that the session has seen.
+        """
+        if watching.covered:
+            return [(code, op.unwatched(body))]
+        if watching.kind not in modes.STAY:
+            return [(code, body)]
+        with self._lock:
+            return modes.adding(self.table, watching.path, watching.kind, (code, body), zxid)
 
     def unset(self, watching: Watching) -> None:
         """That request has its outcome, or was never sent."""
@@ -149,24 +181,37 @@ class Events:
                 kinds = (DATA, EXIST) if watching.kind == IF_EXISTS else (watching.kind,)
                 self.table.remove(watching.path, watching.callback, kinds)
 
-    def take_back(self, path: str, callback: Callback | None, deadline: float) -> Steps[tuple[bool, tuple[WatcherType, ...]]]:
+    def stands_in(self, path: str, type_: WatcherType) -> bool:
+        """Whether one that stays is there for one of this type, which fires once and was not asked for."""
+        with self._lock:
+            return any(
+                type_ is once and self.table.has(path, (kind,)) and modes.covered(self.table, path, kind)
+                for kind, once in ((DATA, WatcherType.DATA), (EXIST, WatcherType.DATA), (CHILD, WatcherType.CHILDREN))
+            )
+
+    def take_back(
+        self, path: str, callback: Callback | None, zxid: Callable[[], int], deadline: float
+    ) -> Steps[tuple[bool, tuple[WatcherType, ...], list[modes.Sent]]]:
         """Forget a callback of a path (None: all). Steps.
 
+        Args:
+            zxid: the last transaction that the session has seen.
         Returns:
             whether there was one; which of the servers' watches nobody needs any more: they are to be removed there, and `taken_back` to
-            follow. One that fires once is left to itself beside others.
+            follow, one that fires once is left to itself beside others; what is to be sent before that, for those that are left.
         """
         yield from self.settling(deadline)
         while True:
             with self._lock:
                 going = self._removing.get(path)
-                if going is None:
+                if going is None and not any(other.covered and other.path == path for other in self._setting):
                     stay = [kind for kind in _STAY if self.table.has(path, (kind,))]
                     known = self.table.remove(path, callback, _ALL)
                     vain = self._vain(path, stay)
                     if vain:
                         self._removing[path] = Event(self._loop)
-                    return known, vain
+                    before = modes.left(self.table, path, zxid()) if vain and vain != (WatcherType.ANY,) else []
+                    return known, vain, before
             yield from _over(going, deadline)
 
     def _vain(self, path: str, had: list[str]) -> tuple[WatcherType, ...]:
@@ -303,10 +348,17 @@ class Events:
             return
         with self._lock:  # the event's transaction is not noted as seen: it may have more events, which a cut keeps from us
             callbacks = self.table.fire(event.type, event.path or "")
+            spent = event.type == EventType.NODE_CHILDREN_CHANGED and header.zxid == -1 and self._both(event.path or "")
         if item.conn is self._joining:
             self._early.append((callbacks, told))
         else:
             self.dispatcher.call(callbacks, told)
+        if spent:
+            self._spent(event.path or "")
+
+    def _both(self, path: str) -> bool:
+        """Whether both kinds of watches that stay are set on a node: servers before 3.9 then have one of its children that fires once."""
+        return self.table.has(path, (PERSISTENT,)) and self.table.has(path, (RECURSIVE,))
 
     def _tell_early(self) -> None:
         self._joining = None
@@ -328,9 +380,18 @@ class Events:
             self.table.add(kind, watching.path, watching.callback)
 
 
-def _over(going: Event, until: float) -> Steps[None]:
-    """Wait until the servers' watch of that path is taken back."""
-    if not (yield going, until):
+def _exclude(one: Watching, other: Watching) -> bool:
+    """Whether these are not to be set at the same time."""
+    return one.path == other.path and one.kind != other.kind and not {one.kind, other.kind}.isdisjoint(modes.STAY)
+
+
+def _over(going: Event | None, until: float) -> Steps[None]:
+    """Wait until the servers' watch of that path is taken back (None: set, which is looked for again)."""
+    if going is None:
+        if time.monotonic() >= until:
+            raise TimedOut("another call that sets a watch of this path is not done in time")
+        yield min(time.monotonic() + _LOOK, until)
+    elif not (yield going, until):
         raise TimedOut("another call that takes a watch of this path back is not done in time")
 
 

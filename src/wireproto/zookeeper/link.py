@@ -53,12 +53,14 @@ from ..errors import (
 )
 from ..net import retry
 from ..net.task import NEVER, Steps, Tasks
+from . import modes
 from .acl import OPEN
 from .asking import ANY, NOW, SETTLE, Asking
 from .codes import KeeperState, SessionClosedRequireSaslAuth, SessionExpired, error
 from .events import IF_EXISTS, Events, Listening, Watching
 from .greeting import Greeting
 from .messages import ACL, RequestHeader
+from .operations import Request, nothing
 from .search import Search
 from .session import CONNECTED, Session, SessionEvent, State
 from .turns import Turns
@@ -134,7 +136,7 @@ class Link(Asking):
         self._packet = min(PACKET, max_frame // 2)
         self._rounds = rounds
         self._lock = threading.Lock()
-        self.events = Events(loop, root, self._lock, self._answered, told)
+        self.events = Events(loop, root, self._lock, self._answered, told, self._list_again)
         self._vitals = Vitals(loop, session, self._lock, lambda: self._conn, self._set_state)
         self._greeting = Greeting()
         self._turns = Turns(tasks, "keeping the session")
@@ -567,6 +569,16 @@ class Link(Asking):
         self.events.changed(SessionEvent(state, self.session.session_id, self.zxid))
 
     # -- keeper -----------------------------------------------------------------------------------------------------------
+
+    def _list_again(self, path: str) -> None:
+        """A server before 3.9 has told of a node's children once, where a watch stands for one that stays: ask for the next time."""
+        with contextlib.suppress(Closed):
+            self.tasks.spawn(self._listing_again(path), f"setting the watch of {path} again")
+
+    def _listing_again(self, path: str) -> Steps[None]:
+        request = Request(modes.SET_WATCHES, modes.children_again(path, self.zxid), nothing, path)
+        with contextlib.suppress(WireprotoError):  # the next connection has every watch set anyhow
+            yield from self.calling(request, time.monotonic() + self._server_timeout)
 
     def _answered(self, conn: Connection, err: int) -> None:
         """A ping was."""

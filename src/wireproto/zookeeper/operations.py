@@ -115,6 +115,11 @@ def exists(server_path: str, path: str, watch: bool = False) -> Request[Stat | N
     return Request(EXISTS, ExistsRequest(path=server_path, watch=watch).encode(), _read_exists, path, absent=True)
 
 
+def unwatched(body: bytes) -> bytes:
+    """The body of a `get`, `exists` or `children` with a watch, without it: the flag stands last."""
+    return body[:-1] + b"\0"
+
+
 def _read_children(frame: bytes) -> tuple[list[str], Stat]:
     answer = GetChildren2Response.decode(frame, start=HEADER)
     return list(answer.children or ()), answer.stat

@@ -299,7 +299,9 @@ class Tree(Closing):
         """Call `callback` at every event of a node, or of the whole tree below it, until `remove_watch` (servers from 3.6).
 
         The watch is set again after a lost connection; what happened meanwhile is not told, by the servers' doing: look again at
-        `State.CONNECTED` (`on_state`).
+        `State.CONNECTED` (`on_state`). Other watches of the node stay what they are, also on servers before 3.9, which keep one mode of
+        a watch for each node. Of one plain and one recursive watch on one node, those may tell the plain one of a change of the children
+        twice, or of two changes once.
         """
         mode = AddWatchMode.PERSISTENT_RECURSIVE if recursive else AddWatchMode.PERSISTENT
         body = AddWatchRequest(path=self._root.out(path), mode=int(mode)).encode()
@@ -331,8 +333,10 @@ class Tree(Closing):
         try:
             if time.monotonic() >= deadline:  # the keeper was busy: who called is told so, and it is not done behind his back
                 raise TimedOut("what has arrived is not told in time")
-            known, vain = yield from events.take_back(server_path, callback, deadline)
+            known, vain, before = yield from events.take_back(server_path, callback, lambda: self._link.zxid, deadline)
             try:
+                for code, body in before:
+                    yield from self._link.calling(op.Request(code, body, op.nothing, path), deadline)
                 for kind in vain:
                     known |= yield from self._remove(path, server_path, kind, deadline)
             finally:
@@ -357,12 +361,12 @@ class Tree(Closing):
 
     @operation
     def has_watch(self, path: str, type: WatcherType = WatcherType.ANY, *, timeout: float = 30.0) -> Steps[bool]:  # noqa: A002
-        """Whether the server has a watch of this type of ours on a path (servers from 3.5)."""
+        """Whether the server has a watch of this type of ours on a path, or one that stays and tells the same (servers from 3.5)."""
         body = CheckWatchesRequest(path=self._root.out(path), type=int(type)).encode()
         try:
             yield from self._link.calling(op.Request(17, body, op.nothing, path), due(timeout))
         except NoWatcher:
-            return False
+            return self._link.events.stands_in(self._root.out(path), type)
         return True
 
     def on_state(self, listener: Callable[[SessionEvent], Any]) -> Callable[[], None]:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 PACKET = 128 << 10
 """Bytes of paths in one SetWatches: servers cap a frame at 1 MiB, the official client stays at 128 KiB."""
+SPENT = (1 << 63) - 1
+"""In place of the last transaction that was seen: what has happened so far is not told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,18 +174,29 @@ class WatchTable:
             zxid: last transaction that the session has seen; what happened after it is notified at once.
             packet: bytes of paths in one of them, but that one path is never divided.
         """
+        recursive = self._books[RECURSIVE]
         order = [(kind, path) for kind in (DATA, EXIST, CHILD, PERSISTENT, RECURSIVE) for path in self._books[kind]]
-        newer = bool(self._books[PERSISTENT] or self._books[RECURSIVE])
-        part: dict[Kind, list[str]] = {}
-        size = 0
-        for kind, path in order:
-            if size and size + len(path) * 3 + 4 > packet:
-                yield _set_watches(zxid, part, newer)
-                part, size = {}, 0
-            part.setdefault(kind, []).append(path)
-            size += len(path.encode("utf-8", "surrogatepass")) + 4
-        if part:
+        # a recursive watch takes that of its node's children away from servers before 3.9 (see `modes`): it is set behind it
+        behind = [item for item in order if item[0] == CHILD and item[1] in recursive]
+        order = [item for item in order if item[0] != CHILD or item[1] not in recursive] if behind else order
+        listed = self._books[CHILD]
+        quiet = [(CHILD, path) for path in self._books[PERSISTENT] if path in recursive and path not in listed]
+        yield from _packets(order, zxid, packet, newer=bool(self._books[PERSISTENT] or recursive))
+        yield from _packets(behind, zxid, packet, newer=False)
+        yield from _packets(quiet, SPENT, packet, newer=False)
+
+
+def _packets(order: list[tuple[Kind, str]], zxid: int, packet: int, *, newer: bool) -> Iterator[SetWatches | SetWatches2]:
+    part: dict[Kind, list[str]] = {}
+    size = 0
+    for kind, path in order:
+        if size and size + len(path) * 3 + 4 > packet:
             yield _set_watches(zxid, part, newer)
+            part, size = {}, 0
+        part.setdefault(kind, []).append(path)
+        size += len(path.encode("utf-8", "surrogatepass")) + 4
+    if part:
+        yield _set_watches(zxid, part, newer)
 
 
 def _set_watches(zxid: int, part: dict[Kind, list[str]], newer: bool) -> SetWatches | SetWatches2:
