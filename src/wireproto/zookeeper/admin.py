@@ -113,7 +113,7 @@ class QueueAdmin(Closing):
 
     @operation
     def delete_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[None]:
-        """Delete the queue with its messages. Raises NoNode."""
+        """Delete the queue with its messages. Raises NoNode, and NoAuth where a part of it may not be listed or deleted."""
         yield from steps(self._tree.delete)(queue_path(topic), recursive=True, timeout=timeout)
 
     @operation

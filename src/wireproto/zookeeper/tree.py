@@ -236,7 +236,11 @@ class Tree(Closing):
 
     @operation
     def delete(self, path: str, *, version: int = -1, recursive: bool = False, timeout: float = 30.0) -> Steps[None]:
-        """Delete a node; `recursive` deletes what is below it first. Raises NoNode, NotEmpty, BadVersion."""
+        """Delete a node; `recursive` deletes what is below it first.
+
+        Raises:
+            NoNode, NotEmpty, BadVersion. NoAuth: it may not be deleted, or there are children that may not be listed.
+        """
         deadline = due(timeout)
         request = op.delete(self._root.out(path), path, version)
         if not recursive:
@@ -575,8 +579,10 @@ class Tree(Closing):
                 names, _ = yield from self._link.calling(op.children(self._root.out(node), node), deadline)
             except NoNode:
                 continue
-            except NoAuth as why:  # it may be deleted all the same, if it has no children
-                closed[node] = why
+            except NoAuth as why:
+                if node == path:  # it has children, and asking again would not show them
+                    raise
+                closed[node] = why  # it may be deleted all the same, if it has no children
                 continue
             below += (join(node, name) for name in names)
         calls: list[Call[None]] = []
