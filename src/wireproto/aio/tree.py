@@ -28,6 +28,9 @@ _GONE = -1
 class Watch:
     """A one-shot callback that a coroutine waits for: pass it as ``watch=``, then `wait`.
 
+    Passed again when its event has been seen (by `wait`, or `fired`), it waits for the next one; else the event stays, so that one watch
+    may be passed for several nodes.
+
     Attributes:
         event: what it was called with.
     """
@@ -35,6 +38,7 @@ class Watch:
     def __init__(self) -> None:
         self.event: Any = None
         self._come = asyncio.Event()
+        self._seen = False
 
     def __call__(self, event: Any) -> None:
         self.event = event
@@ -43,14 +47,22 @@ class Watch:
     @property
     def fired(self) -> bool:
         """Whether the event has come."""
-        return self._come.is_set()
+        self._seen = self._come.is_set()
+        return self._seen
 
     async def wait(self, timeout: float = 30.0) -> Any:
         """The event, or None when none came within `timeout` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, due(timeout) - time.monotonic())):
                 await self._come.wait()
+        self._seen = self._come.is_set()
         return self.event
+
+    def renew(self) -> None:
+        """Wait for the next event, where the last one has been seen: the watch is passed again."""
+        if self._seen:
+            self.event, self._seen = None, False
+            self._come.clear()
 
 
 _LEAVING: set[asyncio.Future[None]] = set()
@@ -110,6 +122,8 @@ class Tree(AsyncRole[Any]):
             return method
 
         async def call(*args: Any, **given: Any) -> Any:
+            if type(watch := given.get("watch")) is Watch:
+                watch.renew()
             return await self._do(name, *args, **given)
 
         return call

@@ -525,7 +525,9 @@ class Tree(Closing):
     def _watching(self, kind: str, path: str, callback: Callback | None, server_path: str | None = None) -> Watching | None:
         if callback is None:
             return None
-        if type(callback) is not Watch:
+        if type(callback) is Watch:
+            callback.renew()
+        else:
             _check_callback(callback)
             self._link.events.dispatcher.prepare()
         return Watching(kind, self._root.out(path) if server_path is None else server_path, callback)

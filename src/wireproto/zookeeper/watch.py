@@ -78,16 +78,21 @@ _REMOVES: dict[int, tuple[Kind, ...]] = {
 class Watch:
     """A one-shot callback that a thread waits for: pass it as ``watch=``, then `wait`.
 
+    Passed again when its event has been seen (by `wait`, or `fired`), it waits for the next one; else the event stays, so that one watch
+    may be passed for several nodes.
+
     Args:
         loop: the client's loop (``tree.watch()`` makes one).
     """
 
-    __slots__ = ("_event",)
+    __slots__ = ("_event", "_loop", "_seen")
 
     def __init__(self, loop: Loop) -> None:
         from .._net import Event
 
+        self._loop = loop
         self._event = Event(loop)
+        self._seen = False
 
     def __call__(self, event: WatchedEvent) -> None:
         self._event.set(event)
@@ -95,17 +100,27 @@ class Watch:
     @property
     def fired(self) -> bool:
         """Whether the event has come."""
-        return self._event.done
+        self._seen = self._event.done
+        return self._seen
 
     def wait(self, timeout: float = 30.0) -> WatchedEvent | None:
         """The event, or None when none came within `timeout` seconds."""
         from ..errors import TimedOut
 
+        waited = self._event
         try:
-            event: WatchedEvent = self._event.wait(due(timeout))
+            event: WatchedEvent = waited.wait(due(timeout))
         except TimedOut:
             return None
+        self._seen = self._event is waited
         return event
+
+    def renew(self) -> None:
+        """Wait for the next event, where the last one has been seen: the watch is passed again."""
+        from .._net import Event
+
+        if self._seen:
+            self._event, self._seen = Event(self._loop), False
 
     def waiting(self, until: float) -> Steps[bool]:
         """Whether the event comes by then. Steps."""
