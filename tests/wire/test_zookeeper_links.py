@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 
 import wireproto
 from brokers.proxy import FaultProxy
-from patience import KEPT, LATE, until
+from patience import KEPT, until
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.errors import AuthError, ConnectError, TimedOut
 from wireproto.zookeeper.errors import ConnectionLoss
@@ -294,59 +294,3 @@ def test_an_identity_may_be_given_after_connecting(broker: DevBroker, dial: Any)
     tree = dial().tree()
     tree.add_auth("digest", "ann:secret")
     assert [request.name for request in seen.requests()][:2] == ["createSession", "auth"]
-
-
-@pytest.fixture
-def named(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Has the name ``ensemble.test`` resolve to these addresses."""
-    real = socket.getaddrinfo
-
-    def give(*hosts: str) -> None:
-        def look_up(host: Any, port: Any, *rest: Any, **more: Any) -> Any:
-            if host != "ensemble.test":
-                return real(host, port, *rest, **more)
-            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in hosts]
-
-        monkeypatch.setattr(socket, "getaddrinfo", look_up)
-
-    return give
-
-
-def test_every_address_of_a_name_is_tried(broker: DevBroker, dial: Any, named: Any) -> None:
-    """The first one accepts and hangs up, as a member without quorum does; the second refuses; the third serves."""
-    port = int(broker.address("zookeeper").rpartition(":")[2])
-    named("127.0.0.2", "127.0.0.3", "127.0.0.1")
-    with hanging_up(("127.0.0.2", port), greet=False) as (_, met, _):
-        begin = time.monotonic()
-        tree = dial(f"zookeeper://ensemble.test:{port}", shuffle=False).tree()
-        assert time.monotonic() - begin < LATE
-        assert tree.exists("/") is not None
-        assert len(met) == 1
-
-
-def test_a_silent_address_of_a_name_has_its_share_of_time(broker: DevBroker, dial: Any, named: Any) -> None:
-    port = int(broker.address("zookeeper").rpartition(":")[2])
-    named("127.0.0.2", "127.0.0.1")
-    with socket.create_server(("127.0.0.2", port)):
-        begin = time.monotonic()
-        dial(f"zookeeper://ensemble.test:{port}", shuffle=False, session_timeout=2.0)
-        assert 1.0 <= time.monotonic() - begin < 1.0 + KEPT
-
-
-def test_clients_spread_over_the_addresses_of_a_name(broker: DevBroker, named: Any) -> None:
-    port = int(broker.address("zookeeper").rpartition(":")[2])
-    named("127.0.0.1", "127.0.0.2")
-    with DevBroker(["zookeeper"], host="127.0.0.2", ports={"zookeeper": port}) as other:
-        recordings = [broker.record("zookeeper"), other.record("zookeeper")]
-
-        def met() -> list[int]:
-            return [len(recording.requests("createSession")) for recording in recordings]
-
-        for _ in range(8):
-            wireproto.connect(f"zookeeper://ensemble.test:{port}", shuffle=False).close()
-        assert met() == [8, 0]
-        for _ in range(64):
-            wireproto.connect(f"zookeeper://ensemble.test:{port}").close()
-            if met()[1]:
-                break
-        assert met()[1] == 1, "by chance alone once in 2^64"

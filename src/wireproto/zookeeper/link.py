@@ -61,6 +61,7 @@ from .events import IF_EXISTS, Events, Listening, Watching
 from .greeting import Greeting
 from .messages import ACL, RequestHeader
 from .operations import Request, nothing
+from .places import Places
 from .search import Search
 from .session import CONNECTED, Session, SessionEvent, State
 from .turns import Turns
@@ -356,13 +357,14 @@ class Link(Asking):
         why: object = "none was reached"
         first = self._next_server % len(self._servers)
         for address in self._servers[first:] + self._servers[:first]:
-            places: list[SocketAddress] | None = None
-            while (places is None or places) and time.monotonic() < until:
+            places = Places(self._resolve, address)
+            while not places.over and time.monotonic() < until:
                 conn = None
                 try:
-                    if places is None:
-                        places = yield from self._resolve(address, self._leaving_by(until, 1))
-                    conn = yield from self._dial(address, self._leaving_by(until, len(places)), places)
+                    offered = yield from places.looking(self._leaving_by(until, 1))
+                    if not offered:
+                        break
+                    conn = yield from self._dial(address, self._leaving_by(until, len(offered)), offered)
                     copy.copy(self.session).connected(*conn.context)
                     for scheme, credential in list(self._identities):
                         yield from self._greeting.authenticate(conn, scheme, credential, until)
@@ -371,7 +373,6 @@ class Link(Asking):
                 except SessionExpired:
                     return None  # it is gone
                 except WireprotoError as error:
-                    places = places or []
                     if conn is not None:
                         why = error
                 finally:
@@ -401,22 +402,23 @@ class Link(Asking):
     # -- handshake --------------------------------------------------------------------------------------------------------
 
     def _establishing(self, deadline: float) -> Steps[None]:
-        """One round over the servers, starting behind the last one tried, and over all places of each."""
+        """One round over the servers, starting behind the last one tried, and over all places of each, looked up before each attempt."""
         refused: WireprotoError | None = None
         for _ in self._servers:
             address = self._servers[self._next_server % len(self._servers)]
             self._next_server += 1
-            places: list[SocketAddress] | None = None
-            while places is None or places:
+            places = Places(self._resolve, address)
+            while not places.over:
                 if self._closing.done:
                     raise Closed("the client is closed")
                 now = time.monotonic()
                 if now >= deadline:
                     break
                 try:
-                    if places is None:
-                        places = yield from self._resolve(address, min(deadline, now + self._share(1)))
-                    yield from self._joining(address, min(deadline, now + self._share(len(places))), places)
+                    offered = yield from places.looking(min(deadline, now + self._share(1)))
+                    if not offered:
+                        break
+                    yield from self._joining(address, min(deadline, now + self._share(len(offered))), offered)
                     return
                 except AuthError as why:
                     yield from self._giving_up(why, deadline)
@@ -426,7 +428,6 @@ class Link(Asking):
                 except (TransportError, ProtocolError, BrokerError) as why:
                     if refused is None or _telling(why) >= _telling(refused):
                         refused = self._last_error = why
-                    places = places or []
         if refused is None:
             raise TimedOut("no time was left to connect")
         if isinstance(refused, (TransportError, ProtocolError)):
