@@ -14,7 +14,7 @@ import argparse
 import time
 
 import wireproto
-from wireproto.errors import Aborted, OutcomeUnknown, Revoked
+from wireproto.errors import Aborted, OutcomeUnknown
 
 
 def bill(order: bytes) -> bytes:
@@ -25,9 +25,9 @@ def bill(order: bytes) -> bytes:
 def run(url: str, source: str, target: str, name: str, idle: float | None) -> int:
     """Bill orders, until none has come for `idle` seconds; how many it were.
 
-    What a transaction sent and where the group goes on happen together, or not at all. After `Aborted` nothing has happened, after
-    `OutcomeUnknown` (Pulsar) nobody can tell, and after `Revoked` another program has the partition: in each case the group's own positions
-    say where to go on.
+    What a transaction sent and where the group goes on happen together, or not at all. After `Aborted` nothing has happened, be it that
+    another program has the partition, and after `OutcomeUnknown` (Pulsar) nobody can tell: in each case the group's own positions say where
+    to go on.
     """
     billed = 0
     with wireproto.connect(url) as client, client.consumer(source, "billing") as log, client.transactions(name) as work:
@@ -42,7 +42,7 @@ def run(url: str, source: str, target: str, name: str, idle: float | None) -> in
                     for record in batch:
                         tx.send(bill(record.value or b""), topic=target, key=record.key)
                     tx.commit_positions(log, batch.next_positions)
-            except (Aborted, OutcomeUnknown, Revoked):
+            except (Aborted, OutcomeUnknown):
                 log.rewind()
             else:
                 billed += len(batch)

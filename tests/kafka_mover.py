@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 import wireproto
-from wireproto.errors import Aborted, Fenced, Revoked, TransportError
+from wireproto.errors import Aborted, Fenced, TransportError
 
 PARTITIONS = 3
 LONG = 60.0
@@ -54,7 +54,7 @@ def moved(work: Any, log: Any, batch: Any, target: str, *, abort: bool) -> str:
         if not abort:
             turn.commit(timeout=LONG)
             return f"committed {len(batch)}"
-    except (Aborted, Revoked):
+    except Aborted:
         pass
     if not turn.ended:
         turn.abort(timeout=LONG)

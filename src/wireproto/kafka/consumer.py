@@ -352,8 +352,11 @@ class KafkaConsumer(PartingRole, DroppedRole):
     def standing(self, given: Mapping[TopicPartition, Position] | None = None) -> offsets.Standing:
         """Our place in the group, and what a commit of these positions would store, for who commits it within a transaction.
 
+        A partition that went back with a rebalance and is ours again comes again from where the group resumes: positions noted before
+        that are refused, or what was made of its records would stand twice. `rewind` makes them good again.
+
         Raises:
-            UsageError: the consumer commits by itself. Revoked: as `commit`.
+            UsageError: the consumer commits by itself. Revoked: as `commit`, and for such positions.
         """
         if self._options.auto_commit:
             raise UsageError("a consumer whose positions a transaction commits must not commit by itself: auto_commit=False")
@@ -364,7 +367,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
                 gone = self._dropped
             else:
                 wanted = {key: positions.offset_in(key, position, "commit_positions") for key, position in asked.items()}
-                gone = wanted.keys() - cursors.keys()
+                gone = {key for key in wanted if key not in cursors or key in self._dropped}
             if gone or (wanted and (member.lost or member.generation < 0)):
                 lost = tuple(sorted(gone or wanted))
                 shown = ", ".join(f"{topic}[{partition}]" for topic, partition in lost)

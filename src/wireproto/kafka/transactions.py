@@ -25,7 +25,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Self
 
-from ..errors import Aborted, BrokerError, Fenced, OptionError, TimedOut, UnsupportedVersion, UsageError, WireprotoError
+from ..errors import Aborted, BrokerError, Fenced, OptionError, Revoked, TimedOut, UnsupportedVersion, UsageError, WireprotoError
 from ..flow.topics import TopicsProducer
 from ..flow.transactions import Transaction, Transactions
 from ..net.retry import Policy, Verdict, Waits, verdict
@@ -173,7 +173,11 @@ class KafkaTransactions(Transactions[KafkaProducer]):
         yield from self._asking(request, until, check=check, cap=lambda: _ADD_CAP)
 
     def storing_positions(self, turn: Transaction[KafkaProducer], consumer: KafkaConsumer, positions: Any, deadline: float) -> Steps[None]:
-        standing = consumer.standing(positions)
+        try:
+            standing = consumer.standing(positions)
+        except Revoked as why:
+            turn.fails(why)  # it has records in it that are made again, of what another member or a later poll of this one reads
+            raise turn.lost("the transaction has to be rolled back") from why
         if not standing.offsets:
             return
         sending = self.sending
