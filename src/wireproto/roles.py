@@ -232,7 +232,7 @@ class Transactions(Closing, Protocol):
     """Transactions under one name, one after the other."""
 
     def begin(self, *, timeout: float = 30.0) -> Transaction:
-        """The next one; waits for the end of the one before, where that is under way."""
+        """The next one. Goes on with a `commit` or `abort` of the one before that was given up, and raises what that came to."""
         ...
 
 

@@ -14,8 +14,8 @@ import wireproto
 from wireproto import LATEST, aio
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.faults import Faults
-from wireproto.errors import Aborted, Revoked
-from wireproto.kafka.codes import RebalanceInProgress
+from wireproto.errors import Aborted, Revoked, TimedOut
+from wireproto.kafka.codes import InvalidRecord, NotEnoughReplicas, RebalanceInProgress
 
 _numbers = itertools.count()
 
@@ -112,3 +112,70 @@ def test_positions_of_a_partition_that_is_not_ours_roll_back_what_is_awaited(bro
 
     asyncio.run(work())
     assert stored(client, name) == []
+
+
+def given_up(client: Any, faults: Faults, work: Any, name: str) -> Any:
+    """A transaction whose commit was given up while its record could not be stored."""
+    client.producer(name).close()  # the topic is known
+    refusals = faults.error("Produce", NotEnoughReplicas.code, times=-1)
+    turn = work.begin()
+    turn.send(b"of the first", topic=name)
+    with pytest.raises(TimedOut):
+        turn.commit(timeout=0.1)
+    patience.until(lambda: faults.seen("Produce") > 0)
+    assert refusals.times
+    return turn
+
+
+def test_the_next_transaction_waits_for_a_commit_that_was_given_up(client: Any, faults: Faults, name: str) -> None:
+    with client.transactions(name) as work:
+        turn = given_up(client, faults, work, name)
+        with pytest.raises(TimedOut, match="the transaction before"):
+            work.begin(timeout=0.1)
+        faults.clear()
+        with work.begin() as second:
+            assert turn.state.value == "committed"
+            second.send(b"of the second", topic=name)
+    assert stored(client, name) == [b"of the first", b"of the second"]
+
+
+def test_the_next_transaction_tells_that_one_whose_commit_was_given_up_is_rolled_back(client: Any, faults: Faults, name: str) -> None:
+    with client.transactions(name) as work:
+        turn = given_up(client, faults, work, name)
+        faults.clear()
+        faults.error("Produce", InvalidRecord.code)
+        with pytest.raises(Aborted) as caught:
+            work.begin()
+        assert isinstance(caught.value.__cause__, InvalidRecord)
+        assert turn.state.value == "rolled back"
+        with work.begin() as second:
+            second.send(b"of the second", topic=name)
+    assert stored(client, name) == [b"of the second"]
+
+
+def test_a_close_says_that_it_rolls_back_what_was_to_be_committed(
+    client: Any, faults: Faults, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with client.transactions(name) as work:
+        given_up(client, faults, work, name)
+    assert any("rolled back" in record.getMessage() and name in record.getMessage() for record in caplog.records)
+    faults.clear()
+    assert stored(client, name) == []
+
+
+def test_the_next_transaction_waits_for_an_awaited_commit_that_was_given_up(
+    broker: DevBroker, client: Any, faults: Faults, name: str
+) -> None:
+    async def work() -> None:
+        async with aio.connect(broker.url("kafka"), timeout=10.0) as opened, opened.transactions(name) as work:
+            tx = await work.begin()
+            await tx.send(b"made", topic=name)
+            faults.error("Produce", NotEnoughReplicas.code, times=-1)
+            with pytest.raises(TimedOut):
+                await tx.commit(timeout=0.1)
+            faults.clear()
+            async with work.begin():
+                assert tx.state.value == "committed"
+
+    asyncio.run(work())
+    assert stored(client, name) == [b"made"]

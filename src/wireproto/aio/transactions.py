@@ -236,7 +236,7 @@ class Transactions(AsyncRole[Any]):
         self._now: Transaction | None = None
 
     def begin(self, *, timeout: float = 30.0) -> Beginning:
-        """The next transaction, to be awaited or entered; waits for the end of the one before, where that is under way."""
+        """The next transaction, to be awaited or entered. It goes on with a `commit` or `abort` of the one before that was given up."""
         return Beginning(self, timeout)
 
     async def begun(self, timeout: float) -> Transaction:

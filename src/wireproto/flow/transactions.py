@@ -9,7 +9,8 @@ and what receipts learn. How records leave and what a coordinator is told, the p
                └────abort───▶ dropping, landing ──▶ ending ──▶ aborted
 
     `ending` is a task of the client: once the coordinator may have been told, nobody's time-out and no exception takes that back. Who waits
-    for it and gives up may wait again, by the same call; `begin` does so first.
+    for it and gives up may wait again, by the same call; `begin` does so first. It goes on with a
+    commit that was given up while flushing, too.
 
     `hand_over` flushes, too, and leaves the end to another client: that of a program which ends many of them as one.
 
@@ -348,9 +349,10 @@ class Transactions(Closing, Generic[P]):
 
     @operation
     def begin(self, *, timeout: float = 30.0) -> Steps[Transaction[P]]:
-        """The next transaction; waits for the end of the one before, where that is under way.
+        """The next transaction. Goes on with the end of the one before, where its `commit` or `abort` was given up, and waits for it.
 
         Raises:
+            what the commit of the one before came to instead, Aborted say: then the next `begin` begins.
             UsageError: one is open. Fenced: somebody else goes on under this name. Closed, TimedOut.
         """
         self._usable()
@@ -371,16 +373,21 @@ class Transactions(Closing, Generic[P]):
             raise fresh(self.fence)
 
     def _settle(self, deadline: float) -> Steps[None]:
-        """The end of the one before, if it has been left to end."""
+        """The end of the one before, if it has been left to end: a commit that was given up is one still, unless a record failed."""
         before = self.now
         if before is None or before.ended:
             return
         if before.state is State.OPEN:
             raise UsageError("a transaction is open: commit or abort it first")
         with before._only:
-            if before._decided is None:
-                yield from before._drop(deadline)
-            yield from before._end(deadline, commit=before.state is State.COMMITTING)
+            try:
+                if before._decided is None:
+                    yield from (before._flush if before.state is State.COMMITTING else before._drop)(deadline)
+                yield from before._end(deadline, commit=before.state is State.COMMITTING)
+            except TimedOut as late:
+                if not before.ended:
+                    late.text = f"the transaction before is {before.state.value}: {late.text}"
+                raise
 
     def fenced(self, why: WireprotoError) -> Fenced:
         """What is raised from now on: somebody else goes on under this name."""
@@ -419,6 +426,9 @@ class Transactions(Closing, Generic[P]):
         if turn is None or turn.ended:
             return
         under_way = turn._decided is True
+        if turn.state is State.COMMITTING and not under_way:
+            text = "the transaction of %r is rolled back: it is closed, and its commit, which was given up, is not over"
+            self._runtime.told.warning(("given up", self.name), text, self.name)
         yield from steps(turn.commit if under_way else turn.abort)(timeout=max(0.0, deadline - time.monotonic()))
 
     def part(self, deadline: float) -> None:
