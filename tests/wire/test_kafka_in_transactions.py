@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from wireproto import LATEST, aio
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.faults import Faults
 from wireproto.errors import Aborted, Revoked, TimedOut
-from wireproto.kafka.codes import InvalidRecord, NotEnoughReplicas, RebalanceInProgress
+from wireproto.kafka.codes import InvalidProducerEpoch, InvalidRecord, NotEnoughReplicas, RebalanceInProgress
 
 _numbers = itertools.count()
 
@@ -179,3 +180,65 @@ def test_the_next_transaction_waits_for_an_awaited_commit_that_was_given_up(
 
     asyncio.run(work())
     assert stored(client, name) == [b"made"]
+
+
+def test_a_refused_record_is_told_by_its_receipt_and_by_a_flush_before_the_end(client: Any, faults: Faults, name: str) -> None:
+    """And by the receipts of the records beside it, which cannot be committed any more."""
+    with client.transactions(name) as work:
+        turn = work.begin()
+        fine = turn.send(b"stored", topic=name)
+        producer = turn.producer(name)
+        producer.flush()
+        faults.error("Produce", InvalidProducerEpoch.code)
+        refused = turn.send(b"refused", topic=name)
+        with pytest.raises(InvalidProducerEpoch):
+            refused.position(patience.LONG)
+        for flush in (producer.flush, work.topics.flush):
+            with pytest.raises(Aborted) as caught:
+                flush()
+            assert isinstance(caught.value.__cause__, InvalidProducerEpoch)
+        with pytest.raises(Aborted):
+            fine.position(patience.LONG)
+        assert fine.done
+        assert refused.done
+        turn.abort()
+        work.topics.flush()  # its end has told it
+        with work.begin() as turn:
+            turn.send(b"behind it", topic=name)
+            work.topics.flush()
+    assert stored(client, name) == [b"behind it"]
+
+
+def test_who_waits_for_a_receipt_hears_of_a_record_that_is_refused_meanwhile(client: Any, faults: Faults, name: str) -> None:
+    with client.transactions(name) as work, ThreadPoolExecutor(1) as threads:
+        turn = work.begin()
+        fine = turn.send(b"stored", topic=name)
+        work.topics.flush()
+        waiting = threads.submit(fine.position, 10 * patience.LONG)
+        faults.error("Produce", InvalidProducerEpoch.code)
+        turn.send(b"refused", topic=name)
+        with pytest.raises(Aborted):
+            waiting.result(patience.LONG)
+        turn.abort()
+
+
+def test_a_refused_record_is_told_by_what_is_awaited_before_the_end(broker: DevBroker, client: Any, faults: Faults, name: str) -> None:
+    async def work() -> None:
+        async with aio.connect(broker.url("kafka"), timeout=10.0) as opened, opened.transactions(name) as work:
+            tx = await work.begin()
+            fine = await tx.send(b"stored", topic=name)
+            await tx.producer(name).flush()
+            waiting = asyncio.ensure_future(fine._known())
+            faults.error("Produce", InvalidProducerEpoch.code)
+            refused = await tx.send(b"refused", topic=name)
+            with pytest.raises(InvalidProducerEpoch):
+                await refused
+            with pytest.raises(Aborted):
+                await waiting
+            with pytest.raises(Aborted):
+                await tx.producer(name).flush()
+            assert fine.done
+            await tx.abort()
+            await tx.producer(name).flush()
+
+    asyncio.run(asyncio.wait_for(work(), patience.LONG))

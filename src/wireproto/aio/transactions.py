@@ -22,7 +22,7 @@ from wireproto._codec import SendFuture, topic_shares
 from wireproto.due import due
 from wireproto.errors import AsyncUnsupported, BufferFull, TimedOut, UsageError, WireprotoError
 from wireproto.flow.transactions import State
-from wireproto.net.task import Steps, fresh
+from wireproto.net.task import Steps
 
 from .host import Host
 from .producer import Producer
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 
 class Receipt:
-    """Of a record in a transaction: ``await receipt`` waits for the transaction's end, and gives the place of a committed one.
+    """Of a record in a transaction: ``await receipt`` waits for the transaction's end, and gives the place of a committed one; where it
+    cannot be committed any more it does not wait for that.
 
     Raises:
         what the record, or the transaction, failed with. Who ceases to wait takes nothing back.
@@ -50,14 +51,14 @@ class Receipt:
     @property
     def done(self) -> bool:
         """Whether it is known what came of it."""
-        return self._turn.ended or (self._future.done() and self._future.exception() is not None)
+        return self._turn.outcome.done or (self._future.done() and self._future.exception() is not None)
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self._known().__await__()
 
     async def _known(self) -> Any:
         place = await asyncio.shield(self._future)
-        await self._work.run(_over(self._turn))
+        await self._work.run(_outcome(self._turn))
         return place
 
 
@@ -316,9 +317,8 @@ class Transactions(AsyncRole[Any]):
             raise first
 
 
-def _over(turn: transactions.Transaction[Any]) -> Steps[None]:
-    """Wait for a transaction's end. Raises what its records come to."""
-    if not turn.over.done:
-        yield turn.over
-    if isinstance(turn.over.error, WireprotoError):
-        raise fresh(turn.over.error)
+def _outcome(turn: transactions.Transaction[Any]) -> Steps[None]:
+    """Wait for what a transaction's stored records come to. Raises that, unless they are committed."""
+    if not turn.outcome.done:
+        yield turn.outcome
+    turn.check_outcome()

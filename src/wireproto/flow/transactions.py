@@ -58,7 +58,8 @@ class Transaction(Generic[P]):
 
     Attributes:
         state: how far it is. problem: what has to roll it back, or None.
-        over: the event of those who wait for its end; it fails with what their records come to.
+        over: the event of its end; it fails with what its records come to.
+        outcome: the event of those who wait for what its records come to: its end, or before that what makes a commit impossible.
     """
 
     def __init__(self, work: Transactions[P]) -> None:
@@ -67,6 +68,7 @@ class Transaction(Generic[P]):
         self.state = State.OPEN
         self.problem: WireprotoError | None = None
         self.over = Event(work.loop)
+        self.outcome = Event(work.loop)
         self._decided: bool | None = None  # whether its coordinator is to be told, or was, of a commit or an abort: there is no way back
         self._failure: WireprotoError | None = None  # what its end came to instead
         self._only = OneThread("end of a transaction", work.loop)
@@ -140,8 +142,9 @@ class Transaction(Generic[P]):
 
     def fails(self, why: WireprotoError) -> None:
         """It cannot be committed any more. Any thread; the first reason stays."""
-        if self.problem is None and self.state in (State.OPEN, State.COMMITTING):
+        if self.problem is None and self._decided is None and self.state in (State.OPEN, State.COMMITTING):
             self.problem = why
+            self.outcome.set()
 
     def lost(self, text: str) -> Aborted:
         """What is raised because of `problem`."""
@@ -149,6 +152,38 @@ class Transaction(Generic[P]):
         made = Aborted(f"{text}: {why}" if why is not None else text)
         made.__cause__ = why
         return made
+
+    # --- what its records come to ---
+
+    def await_record(self, stored: Event, deadline: float) -> None:
+        """Wait until it is known what a record comes to; `stored` is the event of its being stored, or of what it failed with.
+
+        Raises:
+            Aborted, or what the end came to instead of a commit, for a record that was stored. Of one that was not its place tells why.
+            TimedOut: that is not known yet.
+        """
+        for event in (stored, self.outcome):
+            try:
+                event.wait(deadline)
+            except WireprotoError as why:
+                if event.done:
+                    return
+                if isinstance(why, TimedOut):
+                    why.text = f"the transaction is {self.state.value}: its records have their positions when it is committed"
+                raise
+        self.check_outcome()
+
+    def check_outcome(self) -> None:
+        """Behind `outcome`: raises what stored records come to, unless they are committed."""
+        if isinstance(self.over.error, WireprotoError):
+            raise fresh(self.over.error)
+        if not self.over.done:
+            raise self.lost("the transaction has to be rolled back")
+
+    def check_stored(self) -> None:
+        """Raises Aborted where something of it was refused and its end has not told of that: for who flushes."""
+        if self.problem is not None and self.state in (State.OPEN, State.COMMITTING):
+            raise self.lost("the transaction has to be rolled back")
 
     # --- its end ---
 
@@ -274,6 +309,7 @@ class Transaction(Generic[P]):
             self.over.set(True)
         else:
             self.over.fail(why or self.lost("the transaction was rolled back"))
+        self.outcome.set()
 
     # --- as a block ---
 

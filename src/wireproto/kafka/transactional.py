@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .._codec import OutBatch
 from .._net import Event
 from ..due import due
-from ..errors import TimedOut, WireprotoError
+from ..errors import WireprotoError
 from ..flow.sender import Again, Refused, Verdict
-from ..net.task import Steps, Task, after, fresh
+from ..net.task import Steps, Task, after
 from .codes import InvalidProducerEpoch, OutOfOrderSequenceNumber, error
 from .identity import NOBODY, ProducerState
 from .prepared import Prepared
@@ -73,7 +73,7 @@ class TransactionBatch(OutBatch):
 
     @property
     def done(self) -> bool:
-        return bool(self.turn.over.done or (self.outcome.done and self.outcome.error is not None))
+        return bool(self.turn.outcome.done or (self.outcome.done and self.outcome.error is not None))
 
 
 class TransactionSender(KafkaSender):
@@ -105,6 +105,12 @@ class TransactionSender(KafkaSender):
         batch = TransactionBatch(queue, serial, now, self._make_builder(), Event(self._loop), owner, NOBODY)
         batch.turn = turn
         return batch
+
+    def check_stored(self) -> None:
+        """Raises Aborted where the transaction cannot be committed any more: for who flushes."""
+        turn = self._work.now
+        if turn is not None:
+            turn.check_stored()
 
     def speak(self, joins: bool) -> None:
         """Which protocol the next transaction is in."""
@@ -186,7 +192,13 @@ class TransactionSender(KafkaSender):
 
 
 class TransactionProducer(KafkaProducer):
-    """The producer of one topic in transactions. Receipts settle with the transaction; `flush` waits until all is stored in it."""
+    """The producer of one topic in transactions.
+
+    Receipts settle with the transaction, or when it cannot be committed any more; `flush` waits until all is stored in it, or raises
+    Aborted.
+    """
+
+    _sending: TransactionSender
 
     @classmethod
     def opening_at(
@@ -203,22 +215,18 @@ class TransactionProducer(KafkaProducer):
         return made
 
     def failed(self, batch: Any, why: WireprotoError) -> None:
-        """The transaction's end tells of it."""
+        """The transaction tells of it."""
 
     def position_in(self, batch: Any, index: int, timeout: float | None) -> Any:
         """The place of a record of a committed transaction."""
         turn: Transaction[Any] | None = getattr(batch, "turn", None)
         if turn is None:  # a part of one that was too large
             return super().position_in(batch, index, timeout)
-        outcome = batch.outcome
         if not batch.done:
             self._sender.hurry(batch)
-            try:
-                turn.over.wait(time.monotonic() + self._delivery_timeout + 1.0 if timeout is None else due(timeout))
-            except TimedOut as why:
-                if not turn.over.done:
-                    why.text = f"the transaction is {turn.state.value}: its records have their positions when it is committed"
-                    raise
-        if outcome.error is None and turn.over.error is not None:
-            raise fresh(turn.over.error)
+        turn.await_record(batch.outcome, time.monotonic() + self._delivery_timeout + 1.0 if timeout is None else due(timeout))
         return self._known_place(batch, index)
+
+    def _flushing(self, timeout: float) -> Steps[None]:
+        yield from super()._flushing(timeout)
+        self._sending.check_stored()

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from wireproto._codec import OutBatch, crc32c
 from wireproto._net import Event
 from wireproto.due import due
-from wireproto.errors import Disconnected, TimedOut, UsageError, WireprotoError
+from wireproto.errors import Disconnected, UsageError, WireprotoError
 from wireproto.flow.sender import Refused, Verdict
-from wireproto.net.task import Steps, Task, fresh
+from wireproto.net.task import Steps, Task
 
 from . import PulsarApi_pb2 as api
 from .producer import PulsarProducer
@@ -45,14 +45,18 @@ class Turn(Protocol):
 
     Attributes:
         joined: the partitions that are part of it. shut: whether its coordinator is told of its end, or was. over: the event of that end.
+        outcome: see `wireproto.flow.transactions.Transaction`.
     """
 
     id: TransactionId
     joined: set[PartitionProducer]
     shut: bool
     over: Event
+    outcome: Event
     state: Any
 
+    def await_record(self, stored: Event, deadline: float) -> None: ...
+    def check_stored(self) -> None: ...
     def fails(self, why: WireprotoError) -> None: ...
     def lost(self, text: str) -> WireprotoError: ...
 
@@ -87,7 +91,7 @@ class TransactionBatch(OutBatch):
 
     @property
     def done(self) -> bool:
-        return bool(self.turn.over.done or (self.outcome.done and self.outcome.error is not None))
+        return bool(self.turn.outcome.done or (self.outcome.done and self.outcome.error is not None))
 
 
 class TransactionSender(PulsarSender):
@@ -122,6 +126,12 @@ class TransactionSender(PulsarSender):
         super().transmit(link, batches)
 
     # -- what it comes to ---------------------------------------------------------------------------------------
+
+    def check_stored(self) -> None:
+        """Raises Aborted where the transaction cannot be committed any more: for who flushes."""
+        turn = self._work.turn
+        if turn is not None:
+            turn.check_stored()
 
     def failed(self, batch: Any, why: WireprotoError) -> None:
         batch.turn.fails(why)
@@ -191,26 +201,32 @@ def _of(keys: frozenset[PartitionProducer], batch: Any) -> bool:
 
 
 class TransactionProducer(PulsarProducer):
-    """The producer of one topic in transactions. Receipts settle with the transaction; `flush` waits until all is stored in it."""
+    """The producer of one topic in transactions.
+
+    Receipts settle with the transaction, or when it cannot be committed any more; `flush` waits until all is stored in it, or raises
+    Aborted.
+    """
+
+    def __init__(
+        self, cluster: PulsarCluster, sending: TransactionSender, topic: str, options: PulsarOptions, names: list[tuple[int, str]]
+    ) -> None:
+        super().__init__(cluster, sending, topic, options, names)
+        self._sending = sending
 
     def failed(self, batch: Any, why: WireprotoError) -> None:
-        """The transaction's end tells of it."""
+        """The transaction tells of it."""
 
     def position_in(self, batch: Any, index: int, timeout: float | None) -> Any:
         """The place of a record of a committed transaction."""
         turn: Turn = batch.turn
-        outcome = batch.outcome
         if not batch.done:
             self._sender.hurry(batch)
-            try:
-                turn.over.wait(time.monotonic() + self._delivery_timeout + 1.0 if timeout is None else due(timeout))
-            except TimedOut as why:
-                if not turn.over.done:
-                    why.text = f"the transaction is {turn.state.value}: its records have their positions when it is committed"
-                    raise
-        if outcome.error is None and turn.over.error is not None:
-            raise fresh(turn.over.error)
+        turn.await_record(batch.outcome, time.monotonic() + self._delivery_timeout + 1.0 if timeout is None else due(timeout))
         return self._known_place(batch, index)
+
+    def _flushing(self, timeout: float) -> Steps[None]:
+        yield from super()._flushing(timeout)
+        self._sending.check_stored()
 
 
 def in_transaction(frame: list[Any], number: TransactionId) -> list[Any]:
