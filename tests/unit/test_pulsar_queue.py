@@ -195,15 +195,16 @@ def test_a_message_counts_how_often_it_was_handed_out_itself(server: PulsarServe
     """Those behind it in its batch come again with it and were not seen by anybody yet."""
     server.answers["redeliverUnacknowledgedMessages"] = whole
     with wireproto.connect(server.url) as client, client.queue("t", "group") as queue:
-        for attempt in range(3):
-            (first,) = take(queue, 1)
-            assert (first.value, first.attempt) == (b"a", attempt)
-            if attempt < 2:
-                first.release(20.0)
-        first.ack(20.0)
-        others = take(queue, 2)
+        (first,) = take(queue, 1)
+        assert (first.value, first.attempt) == (b"a", 0)
+        first.release(20.0)
+        *others, first = take(queue, 3)
         assert [(delivery.value, delivery.attempt) for delivery in others] == [(b"b", 0), (b"c", 0)]
-        for delivery in others:
+        assert (first.value, first.attempt) == (b"a", 1)
+        first.release(20.0)
+        (first,) = take(queue, 1)
+        assert (first.value, first.attempt) == (b"a", 2)
+        for delivery in (first, *others):
             delivery.ack(20.0)
         nothing_more(server, queue)
 
@@ -213,15 +214,48 @@ def test_a_message_in_hand_does_not_count_what_another_of_its_batch_was_given_ba
     with wireproto.connect(server.url) as client, client.queue("t", "group") as queue:
         first, second = take(queue, 2)
         first.release(20.0)
-        (first,) = take(queue, 1)
-        assert (first.value, first.attempt) == (b"a", 1)
+        third, first = take(queue, 2)
+        assert [(delivery.value, delivery.attempt) for delivery in (third, first)] == [(b"c", 0), (b"a", 1)]
         second.release(20.0)
-        second, third = take(queue, 2)
-        assert [(delivery.value, delivery.attempt) for delivery in (second, third)] == [(b"b", 1), (b"c", 0)]
+        (second,) = take(queue, 1)
+        assert (second.value, second.attempt) == (b"b", 1)
         for delivery in (first, second, third):
             delivery.ack(20.0)
         nothing_more(server, queue)
         assert not queue._hands[-1]._unmet
+
+
+@pytest.mark.parametrize("poison", [0, 7])
+def test_a_message_that_is_always_given_back_holds_up_no_other_of_its_batch(server: PulsarServer, poison: int) -> None:
+    """Two batches of ten, and the worker cannot do one message of each: all others are done in the meantime."""
+    sent: dict[int, int] = {}
+    left: dict[int, list[int]] = {}
+
+    def send(link: Link, consumer: int, entry: int) -> None:
+        values = [b"%d-%d" % (entry, number) for number in range(10)]
+        link.message(consumer, entry, stored(values, entry * 10), redelivery_count=sent.get(entry, 0), ack_set=left.get(entry, []))
+        sent[entry] = sent.get(entry, 0) + 1
+
+    def ack(link: Link, ask: Any) -> Any:
+        left[ask.message_id[0].entryId] = list(ask.message_id[0].ack_set)
+        return acknowledged(link, ask)
+
+    def flow(link: Link, ask: Any) -> None:
+        if link.server.count("flow") == 1:
+            for entry in range(2):
+                send(link, ask.consumer_id, entry)
+
+    server.answers |= {"flow": flow, "ack": ack}
+    server.answers["redeliverUnacknowledgedMessages"] = lambda link, ask: send(link, ask.consumer_id, ask.message_ids[0].entryId)
+    bad, done = {b"%d-%d" % (entry, poison) for entry in range(2)}, []
+    with wireproto.connect(server.url) as client, client.queue("t", "group") as queue:
+        for delivery in (take(queue, 1)[0] for _ in range(24)):
+            if delivery.value in bad:
+                delivery.release(20.0)
+            else:
+                delivery.ack(20.0)
+                done.append(delivery.value)
+    assert len(done) == len(set(done)) == 18
 
 
 def test_pauses_grow_with_the_attempts() -> None:

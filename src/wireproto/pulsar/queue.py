@@ -3,7 +3,8 @@
 What it is: entries in hand, message by message. Within a batch one message is acknowledged by the set of those still wanted; when the
 last of an entry is done the entry itself is acknowledged, so that a broker that keeps no such sets gives up whole batches only.
 A release asks for the entry again. What of it is still in this worker's hands is passed over when it comes, and stays in hand; so is what
-was acknowledged since the consumer was attached, since an entry may have been fetched before that.
+was acknowledged since the consumer was attached, since an entry may have been fetched before that. Of an entry that comes again, those
+messages are handed out first that were handed out least often: one that is always given back holds up no other of its batch.
 
     release(after=)     the message stays here, out of sight; the keeper's timer asks for its entry again, also while the user works
     cannot be read      raised once each time it is handed out, and given back after a pause that grows with that; with on_corrupt="skip"
@@ -206,11 +207,13 @@ class PulsarQueue(PartingRole):
             if entry is None:
                 continue
             entry.consumer = part.id
+            came = []
             for record in records[fact.start : fact.stop]:
                 index = record.position.index  # type: ignore[attr-defined]
                 attempt = hand.attempt(key, index, fact.redelivery_count)
                 if attempt is not None:
-                    self._next.append((record, attempt, (part, key), index))
+                    came.append((record, attempt, (part, key), index))
+            self._next.extend(sorted(came, key=_attempt) if fact.redelivery_count else came)
             entry.sent = fact.redelivery_count
             if hand.exhausted(key) and fact.start == fact.stop:  # compacted, or all acknowledged
                 part.tell(_acknowledgement(part, key))
@@ -354,6 +357,11 @@ class PulsarQueue(PartingRole):
         """Leave the subscription: what is in hand and not acked goes to other workers."""
         yield from self._feed.closing(deadline)
         self._cluster.roles.forget(self)
+
+
+def _attempt(item: tuple[Any, int, Place, int]) -> int:
+    """How often a message that waits was handed out before."""
+    return item[1]
 
 
 def _redeliver(part: PartitionConsumer, key: Key) -> api.CommandRedeliverUnacknowledgedMessages:
