@@ -32,14 +32,17 @@ from wireproto.records import Batch
 from ..due import due
 from . import PulsarApi_pb2 as api
 from .acks import Log
+from .codes import SubscriptionNotFound
 from .feed import Feed, PartitionConsumer
 from .frames import message_id
 from .places import Cursor, resolver, unread
+from .positions import finding
+from .reset import first_ledgers, going_on, is_gone
 from .subscription import EXCLUSIVE, FAILOVER, NEWEST, OLDEST, Subscription
 from .tending import Place
-from .topics import parse_topic
 
 if TYPE_CHECKING:
+    from .admin import PulsarAdmin
     from .cluster import PulsarCluster
     from .options import PulsarOptions
     from .turn import Within
@@ -99,7 +102,7 @@ class PulsarConsumer(PartingRole):
         for topic in topics:
             found = yield from cluster.naming(topic, deadline, create=options.create_topic)
             names += [(topic, number, full) for number, full in found]
-        initial = yield from _initial(cluster, group, start, names, deadline)
+        initial = yield from _initial(cluster, group, start, names, options, deadline)
         made = cls(cluster, names, group, start, initial, options)
         try:
             yield from made._feed.opening(deadline)
@@ -418,11 +421,21 @@ class PulsarConsumer(PartingRole):
 
     @operation
     def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
-        """Move the subscription itself, for all its members; what was fetched ahead is dropped."""
+        """Move the subscription itself, for all its members; what was fetched ahead is dropped.
+
+        Raises:
+            DataLoss: a place is gone; nothing is moved (with the option reset, reading goes on elsewhere).
+        """
         with self._only:
             deadline = due(timeout)
             parts = self._parts()
-            for key, place in resolver(parts).requests(where, parts, "seek").items():
+            requests = dict(resolver(parts).requests(where, parts, "seek"))
+            kept = {owner: part.name for owner, part in parts.items() if part.kept}
+            firsts = yield from first_ledgers(self._cluster, kept, requests, deadline)
+            for key, place in requests.items():
+                if isinstance(place, MessageId) and is_gone(place, firsts.get(key, -1), self._options):
+                    requests[key] = going_on(place, firsts[key], self._options, self._cluster.told)
+            for key, place in requests.items():
                 yield from self._seek(parts[key], place, deadline)
 
     def _seek(self, part: PartitionConsumer, place: Request, deadline: float) -> Steps[None]:
@@ -486,7 +499,9 @@ def _shown(partitions: Iterable[TopicPartition]) -> str:
     return ", ".join(f"{topic}[{partition}]" for topic, partition in sorted(partitions))
 
 
-def _initial(cluster: PulsarCluster, group: str, start: Where, names: Sequence[tuple[str, int, str]], deadline: float) -> Steps[int]:
+def _initial(
+    cluster: PulsarCluster, group: str, start: Where, names: Sequence[tuple[str, int, str]], options: PulsarOptions, deadline: float
+) -> Steps[int]:
     """How SUBSCRIBE makes a new subscription begin; explicit positions are set by the admin interface beforehand."""
     if isinstance(start, (Earliest, AtTime)):
         return OLDEST
@@ -495,10 +510,26 @@ def _initial(cluster: PulsarCluster, group: str, start: Where, names: Sequence[t
     from .admin import PulsarAdmin  # needed by positions that are given, alone
 
     admin = PulsarAdmin(cluster)
-    keys = [(topic, number) for topic, number, _ in names]
-    for (topic, number), where in resolver(keys).requests(start, keys).items():
+    full = {(topic, number): name for topic, number, name in names}
+    requests = resolver(full).requests(start, full)
+    firsts = yield from first_ledgers(cluster, full, requests, deadline)
+    for key, where in requests.items():
         if not isinstance(where, MessageId):
             raise OptionError(f"a subscription begins at one place for all partitions, or at a position in each, not at {where!r}")
-        create = steps(admin.create_group)
-        yield from create(group, parse_topic(topic).of_partition(number), where, timeout=deadline - time.monotonic())
+        place = where
+        if is_gone(where, firsts.get(key, -1), options):
+            if (yield from _exists(admin, group, full[key], deadline)):
+                continue
+            instead = {key: going_on(where, firsts[key], options, cluster.told)}
+            place = (yield from finding(cluster, key[0], {key[1]: full[key]}, instead, deadline))[key]
+        yield from steps(admin.create_group)(group, full[key], place, timeout=deadline - time.monotonic())
     return OLDEST
+
+
+def _exists(admin: PulsarAdmin, group: str, name: str, deadline: float) -> Steps[bool]:
+    """Whether a partition has the subscription."""
+    try:
+        yield from steps(admin.group_positions)(group, name, timeout=deadline - time.monotonic())
+    except SubscriptionNotFound:
+        return False
+    return True

@@ -365,7 +365,11 @@ class Feed:
         if self._changed is not None:
             self._changed(part, before)
         if fed and part.life is not None:
-            self._tending.mark_of(part.life)
+            self._ask_for_mark(part.life)
+
+    def _ask_for_mark(self, life: Life) -> None:
+        if self._marked is not None:
+            self._tending.mark_of(life)
 
     def _tended(self, item: Any) -> None:
         """What became of a subscription."""
@@ -404,7 +408,7 @@ class Feed:
         if item.mark is not None and self._opened is not None:
             self._opened(part, item.mark, item.doubt)
         elif part.told and part.active:
-            self._tending.mark_of(item.life)
+            self._ask_for_mark(item.life)
         part.flow()
 
     def _failed(self, part: PartitionConsumer) -> None:

@@ -52,6 +52,7 @@ class ClientOptions(TypedDict, total=False):
     transaction_timeout: float
     create_topic: bool
     read_compacted: bool
+    reset: Literal['raise', 'earliest', 'latest', 'nearest']
     check_crc: bool
     on_corrupt: Literal['raise', 'skip']
     columns: Sequence[str] | None
@@ -109,6 +110,7 @@ class ReaderOptions(TypedDict, total=False):
     on_corrupt: Literal['raise', 'skip']
     read_compacted: bool
     receive_memory: int
+    reset: Literal['raise', 'earliest', 'latest', 'nearest']
     timeout: float
 
 
@@ -126,6 +128,7 @@ class ConsumerOptions(TypedDict, total=False):
     priority: int | None
     read_compacted: bool
     receive_memory: int
+    reset: Literal['raise', 'earliest', 'latest', 'nearest']
     timeout: float
 
 

@@ -50,6 +50,8 @@ class PulsarOptions(CommonOptions):
 
         create_topic: reading may create the topic, where the broker allows that.
         read_compacted: read the compacted form of the topic.
+        reset: what to do when the place to begin at is gone (its ledger was deleted): ``raise``, or go on at the ``earliest`` or ``latest``
+            record, or at the ``nearest`` of what was not read: the earliest.
         check_crc: verify the checksum of each entry.
         on_corrupt: what a role does at an entry that cannot be read: ``raise``, or ``skip`` it (`batch.columns.skipped` tells).
         columns: names of the columns that a Reader or Consumer decodes; None: ledger, entry, index, timestamp, key, value, headers.
@@ -64,8 +66,8 @@ class PulsarOptions(CommonOptions):
     ROLES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "producer": (*_SENDING, "first_sequence", "access_mode", "topic_epoch"),
         "transactions": (*_SENDING, "transaction_timeout"),
-        "reader": (*_READING, "read_compacted", "columns"),
-        "consumer": (*_READING, "read_compacted", "columns", "mode", "priority", "auto_commit", "auto_commit_interval"),
+        "reader": (*_READING, "read_compacted", "reset", "columns"),
+        "consumer": (*_READING, "read_compacted", "reset", "columns", "mode", "priority", "auto_commit", "auto_commit_interval"),
         "queue": (*_READING, "mode", "priority"),
     }
 
@@ -91,6 +93,7 @@ class PulsarOptions(CommonOptions):
 
     create_topic: bool = True
     read_compacted: bool = False
+    reset: Literal["raise", "earliest", "latest", "nearest"] = "raise"
     check_crc: bool = True
     on_corrupt: Literal["raise", "skip"] = "raise"
     columns: tuple[str, ...] | None = None

@@ -5,6 +5,7 @@ on behind it: nothing is skipped and nothing repeated.
 
     AtTime as a start    the place of the first entry published then or later is found first
     LATEST as a stop     GET_LAST_MESSAGE_ID when the reader opens, inclusive
+    gone                 a start in a ledger that is deleted is an error of each poll until `seek`, or as the option `reset` says
     not kept             a non-persistent topic is read from now on, whatever the start; LATEST as a stop ends that at once
     the end              the entry at the stop was seen, or the broker has no more before it: the last ones may be gone, or markers;
                          or the topic is terminated and read through
@@ -20,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Self
 
 from wireproto._codec import decode_pulsar
-from wireproto.errors import TransportError, WireprotoError
+from wireproto.errors import DataLoss, TransportError, WireprotoError
 from wireproto.flow.parting import PartingRole
 from wireproto.flow.resolve import Request
 from wireproto.net.task import NEVER, Steps, operation
@@ -33,6 +34,7 @@ from .feed import Feed, PartitionConsumer
 from .frames import message_id
 from .places import FROM_NOW, Cursor, resolver, unread
 from .positions import finding
+from .reset import going_on, is_gone, passed_over
 from .subscription import EXCLUSIVE, Subscription
 
 if TYPE_CHECKING:
@@ -64,7 +66,8 @@ class PulsarReader(PartingRole):
             read_compacted=options.read_compacted,
             create_topic=options.create_topic,
         )
-        self._feed = Feed(cluster, names, subscription, window=options.receive_memory, patience=options.timeout, flow=False)
+        window, patience = options.receive_memory, options.timeout
+        self._feed = Feed(cluster, names, subscription, window=window, patience=patience, flow=False, opened=self._opened)
         self._checked = time.monotonic()
 
     @classmethod
@@ -115,13 +118,37 @@ class PulsarReader(PartingRole):
                 cursor.start_at(MessageId(self.topic, part.partition, *end, after=True))
             elif not isinstance(found.get(part.owner, start), MessageId):
                 cursor.start_at(MessageId(self.topic, part.partition, *mark, after=True))
+            elif isinstance(start, MessageId) and is_gone(start, mark[0], self._options):
+                yield from self._go_on(part, start, end, mark, deadline)
             if part.owner in stops:
                 self._set_stop(cursor, stops[part.owner], end, mark)
             if cursor.done or cursor.starts_beyond_stop():
+                cursor.error = None  # nothing was to be read
                 self._retire(part)
-            else:
+            elif cursor.error is None:
                 part.flowing = True
                 part.flow()
+
+    def _go_on(
+        self, part: PartitionConsumer, start: MessageId, end: tuple[int, int], mark: tuple[int, int], deadline: float
+    ) -> Steps[None]:
+        """The place to begin at is gone: its consumer stands behind `mark`, before the first entry that is left."""
+        cursor = part.cursor
+        try:
+            where = going_on(start, mark[0], self._options, self._cluster.told)
+        except DataLoss as why:
+            cursor.error = why
+            return
+        cursor.start_at(MessageId(self.topic, part.partition, *(end if isinstance(where, Latest) else mark), after=True))
+        if isinstance(where, Latest):
+            self._feed.stop(part)
+            yield from self._feed.attached(part, deadline)
+
+    def _opened(self, part: PartitionConsumer, mark: tuple[int, int], closed: bool) -> None:
+        """Open again behind a loss. Of a ledger that was deleted meanwhile all may have been read: the log is told, and reading goes on."""
+        place = part.cursor.next
+        if is_gone(place, mark[0], self._options):
+            passed_over(place, mark[0], self._cluster.told)
 
     def _set_stop(self, cursor: Cursor, stop: Request, end: tuple[int, int], mark: tuple[int, int]) -> None:
         if isinstance(stop, MessageId):
@@ -151,6 +178,7 @@ class PulsarReader(PartingRole):
         """The next batch, or None when none came within `timeout` or every partition is read to its stop.
 
         Raises:
+            DataLoss: the place to begin at is gone; again at each poll until `seek` (with the option reset, reading goes on elsewhere).
             ChecksumMismatch, DecompressionError, Malformed: an entry cannot be read, with its place; again at each poll until `seek`,
                 unless the reader was told to skip.
         """

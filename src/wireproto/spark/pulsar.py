@@ -156,7 +156,7 @@ class PulsarLog(Log):
     # --- in workers ---
 
     def read(self, client: Client, span: Span, columns: tuple[str, ...]) -> Iterator[Batch]:
-        yield from self.drained(client, span, columns=self.form.core(columns), create_topic=False)
+        yield from self.drained(client, span, columns=self.form.core(columns), create_topic=False, reset="earliest")
         if self.settings.fail_on_data_loss:
             self.still_there(client, [span])  # what begins there now has been there all the time: ledgers go from the oldest on
 

@@ -64,7 +64,9 @@ def entries(client: PulsarClient, start: Positions, latest: Positions, patience:
             continue
         stops = {key: latest[key] for key in starts}
         deadline = time.monotonic() + patience
-        with client.reader(topic, start=starts, stop=stops, columns=columns, receive_memory=AHEAD, create_topic=False) as reader:
+        with client.reader(
+            topic, start=starts, stop=stops, columns=columns, receive_memory=AHEAD, create_topic=False, reset="earliest"
+        ) as reader:
             while not reader.done:
                 batch = reader.poll(1.0)
                 if batch is not None:

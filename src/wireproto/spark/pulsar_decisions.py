@@ -165,7 +165,7 @@ class Decisions:
         key: TopicPartition = (self.topic, -1)
         stop = MessageId(*key, last.ledger, last.entry, after=True)
         deadline = time.monotonic() + self.timeout
-        with self._client.reader(self.topic, start={key: start}, stop={key: stop}, create_topic=False) as reader:
+        with self._client.reader(self.topic, start={key: start}, stop={key: stop}, create_topic=False, reset="earliest") as reader:
             while not reader.done:
                 for record in reader.poll(max(0.0, deadline - time.monotonic())) or ():
                     assert isinstance(record.position, MessageId)

@@ -125,7 +125,9 @@ class Leading:
 
     def _read(self, topic: str, start: Position | Earliest, stop: MessageId, deadline: float) -> Iterator[Record | None]:
         """Records up to a place; None: none for a while."""
-        with self._client.reader(topic, start={(topic, -1): start}, stop={(topic, -1): stop}, create_topic=False) as reader:
+        with self._client.reader(
+            topic, start={(topic, -1): start}, stop={(topic, -1): stop}, create_topic=False, reset="earliest"
+        ) as reader:
             while not reader.done:
                 batch = reader.poll(max(0.0, min(_STEP, deadline - time.monotonic())))
                 if batch is not None:
