@@ -15,7 +15,7 @@ from patience import soon, until
 from wireproto.net.task import Steps
 from wireproto.position import LogOffset
 from wireproto.rocketmq.codes import PullOffsetMoved, TopicNotExist
-from wireproto.rocketmq.messages import DeleteTopicInNamesrvRequest, RegisterTopicInNamesrvRequest
+from wireproto.rocketmq.messages import DeleteTopicInNamesrvRequest, GetBrokerRuntimeInfoRequest, RegisterTopicInNamesrvRequest
 
 _numbers = itertools.count()
 both_lines = pytest.mark.parametrize("broker", ["rocketmq-4.9.7", "rocketmq-5.5.0"], indirect=True)
@@ -37,6 +37,27 @@ def test_a_reader_may_begin_at_any_receipt(broker: RocketMQ) -> None:
                     assert batch.values() == values[-1:]
         with client.reader(topic, start=LogOffset(topic, 0, 1 << 40)) as reader, pytest.raises(PullOffsetMoved):
             reader.poll(30.0)
+
+
+@pytest.mark.parametrize("broker", ["rocketmq-5.5.0"], indirect=True)
+def test_looks_at_the_end_cost_a_broker_one_walk_over_its_timers(broker: RocketMQ, monkeypatch: Any) -> None:
+    """A tenth of a second of a core each, which is what 28 costs a 5.x broker as it is out of the box."""
+    topic, walks = f"late-{next(_numbers)}", []
+    with wireproto.connect(broker.url) as client:
+        client.admin().create_topic(topic, partitions=4)
+        producer = client.producer(topic)
+        submit = client.cluster.submit
+
+        def submitting(conn: Any, message: Any, *more: Any, **named: Any) -> Any:
+            if isinstance(message, GetBrokerRuntimeInfoRequest):
+                walks.append(message)
+            return submit(conn, message, *more, **named)
+
+        monkeypatch.setattr(client.cluster, "submit", submitting)
+        for count in range(20):
+            assert sum(place.offset for place in client.admin().positions(topic).values()) == count
+            producer.send(b"x").position(30.0)
+        assert len(walks) == 1
 
 
 @pytest.mark.parametrize("broker", ["rocketmq-5.5.0"], indirect=True)  # 4.9's name servers take no topic alone

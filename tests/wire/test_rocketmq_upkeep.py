@@ -19,11 +19,12 @@ from wireproto.errors import BrokerError, Closed, Disconnected, TimedOut, Unansw
 from wireproto.net.task import Steps
 from wireproto.position import LATEST, LogOffset
 from wireproto.rocketmq import cluster as clusters
-from wireproto.rocketmq import fastjson, lanes, member, record, times
+from wireproto.rocketmq import dispatch, fastjson, lanes, member, record
 from wireproto.rocketmq.admin import RocketAdmin
 from wireproto.rocketmq.bodies import ConsumerConnection
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.codes import PullOffsetMoved, TopicNotExist
+from wireproto.rocketmq.dispatch import Dispatch
 from wireproto.rocketmq.errors import NoMaster
 from wireproto.rocketmq.groups import GroupOffsets
 from wireproto.rocketmq.messages import GetBrokerClusterInfoRequest
@@ -352,8 +353,8 @@ def test_a_place_that_is_not_there_is_doubted_until_the_broker_has_told_how_far_
     put(client, topic, 3)
     with client.reader(topic) as reader:
         reader.seek({(topic, 0): LogOffset(topic, 0, 1000)})
-        steps, begun = failing(2, times.Offsets.catching_up)
-        monkeypatch.setattr(times.Offsets, "catching_up", steps)
+        steps, begun = failing(2, Dispatch.catching_up)
+        monkeypatch.setattr(Dispatch, "catching_up", steps)
         with pytest.raises(PullOffsetMoved):
             until(lambda: (reader.poll(0.1), False)[1])
         assert len(begun) == 3, "it was asked again until it told"
@@ -509,7 +510,7 @@ def test_a_group_is_described_as_its_broker_tells(client: RocketClient, topic: s
 
 
 def test_a_broker_in_its_first_seconds_is_waited_for_no_longer_than_that() -> None:
-    assert times.STARTING == 5.0
+    assert dispatch.STARTING == 5.0
 
 
 # limits -----------------------------------------------------------------------------------------------------------------------------------

@@ -298,3 +298,18 @@ def runtime_info(body: bytes) -> Mapping[str, str]:
     """A broker's state as texts (reply of code 28)."""
     table = _want(_object(body, "RuntimeInfo").get("table"), dict, "table", {})
     return {str(name): str(value) for name, value in table.items()}
+
+
+def log_end(body: bytes) -> int:
+    """Where the commit log of a master ends (reply of code 907); -1 where it does not say."""
+    tree = _object(body, "HARuntimeInfo")
+    return _want(tree.get("masterCommitLogMaxOffset"), int, "masterCommitLogMaxOffset", -1) if tree.get("master") is True else -1
+
+
+def entries_end(body: bytes) -> int:
+    """Where in the commit log the last of a queue's entries ends (reply of code 321); 0: there is none."""
+    end = 0
+    for at, item in enumerate(_want(_object(body, "QueryConsumeQueue").get("queueData"), list, "queueData", [])):
+        item = _want(item, dict, f"queueData[{at}]")
+        end = max(end, sum(_want(item.get(name), int, f"queueData[{at}].{name}") for name in ("physicOffset", "physicSize")))
+    return end

@@ -30,6 +30,7 @@ from wireproto.url import Address, parse_address
 from . import acl, fastjson, remoting
 from .bodies import ClusterInfo, HeartbeatData, TopicRouteData
 from .codes import RequestCodeNotSupported, TopicNotExist
+from .dispatch import Dispatch
 from .messages import GetBrokerClusterInfoRequest, GetRouteInfoByTopicRequest, HeartBeatRequest
 from .options import RocketOptions
 from .passing import passes
@@ -106,6 +107,7 @@ class RocketCluster(Runtime[RocketOptions]):
         self.fetch_room.bound(options.fetch_memory)
         self.names = NameServers(peer_name(address) for address in name_servers)
         self.routes = RouteCache(options.route_age)
+        self.dispatch = Dispatch(self)
         self.serializer = remoting.BINARY if options.header == "binary" else remoting.JSON
         self._route_lock = BriefLock()
         self._numbers = 0
@@ -291,20 +293,26 @@ class RocketCluster(Runtime[RocketOptions]):
             TransportError: not there, lost or too late. BrokerError: its code, unless in `accept`.
         """
         conn = yield from self.connecting(address, until, purpose)
-        own = min(until, time.monotonic() + self.options.request_timeout) if again else until
-        try:
-            return (yield from self.asking(conn, message, body, until=own, accept=accept))
-        except TransportError as error:
-            late = Unanswered(error.text) if own < until and isinstance(error, TimedOut) else error
-            raise late.with_context(peer=address, message=type(message).NAME) from None
+        return (yield from self.asking(conn, message, body, until=until, accept=accept, again=again))
 
     def asking(
-        self, conn: Connection, message: ExtMessage, body: bytes = b"", *, until: float, accept: Collection[int] = ()
+        self,
+        conn: Connection,
+        message: ExtMessage,
+        body: bytes = b"",
+        *,
+        until: float,
+        accept: Collection[int] = (),
+        again: bool = False,
     ) -> Steps[Reply]:
-        """Send a command on this connection and wait for the reply, once. Raises as `invoking`; a TransportError says nothing of what the
-        other side has done."""
-        call = self.submit(conn, message, body, timeout_at=until)
-        return (yield from self.hearing(conn, message, call, until, accept))
+        """Send a command on this connection and wait for the reply, once. `again` and errors as of `invoking`; a TransportError says
+        nothing of what the other side has done."""
+        own = min(until, time.monotonic() + self.options.request_timeout) if again else until
+        try:
+            return (yield from self.hearing(conn, message, self.submit(conn, message, body, timeout_at=own), own, accept))
+        except TransportError as error:
+            late = Unanswered(error.text) if own < until and isinstance(error, TimedOut) else error
+            raise late.with_context(peer=conn.peer, message=type(message).NAME) from None
 
     def hearing(self, conn: Connection, message: ExtMessage, call: Call, until: float, accept: Collection[int] = ()) -> Steps[Reply]:
         """Wait for the reply to a command that was submitted. Raises as `asking`."""

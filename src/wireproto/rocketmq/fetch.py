@@ -25,7 +25,6 @@ from wireproto.records import Batch
 from .messages import PullMessageRequest, PullMessageResponse
 from .pulls import RETRY, Cursor, Found, Pulls
 from .remoting import PULL_ANSWERS
-from .times import Offsets
 
 if TYPE_CHECKING:
     from wireproto._codec import Chunk, Columns
@@ -220,7 +219,7 @@ class Fetcher:
             self._looking[topic] = look = cluster.tasks.shared(("route", topic), steps, f"looking for {topic}")
             after(look, self._box.put, NEWS)
         for address in self.pulls.unseen - self._showing.keys():
-            shown = Offsets(cluster, "", self._group).catching_up(address, until)
+            shown = cluster.dispatch.catching_up(address, until)
             self._showing[address] = wait = cluster.tasks.spawn(shown, f"waiting for the queues of {address}")
             after(wait, self._box.put, NEWS)
 

@@ -11,22 +11,18 @@ Must not: read more than the fixed head of a stored message.
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from wireproto.errors import AuthError, BrokerError, TimedOut, Truncated
+from wireproto.errors import Truncated
 from wireproto.flow.resolve import Requests, Resolver, named
-from wireproto.net.retry import Policy, Waits
 from wireproto.position import AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, Where
 
 from . import homes
-from .bodies import runtime_info
-from .codes import RequestCodeNotSupported, TopicNotExist
+from .codes import TopicNotExist
 from .errors import NoMaster, NoQueue, NotReadable
 from .messages import (
-    GetBrokerRuntimeInfoRequest,
     GetMaxOffsetRequest,
     GetMinOffsetRequest,
     PullMessageRequest,
@@ -44,11 +40,6 @@ if TYPE_CHECKING:
 PLACES = Resolver(LogOffset)
 HEAD = 48
 """Bytes of a stored message before its born host: size, magic, CRC, queue, flag, two offsets, sysFlag at 36, born time."""
-STARTING = 5.0
-"""Seconds that a broker which fails to tell how far it is may need until it can."""
-AGAIN = Policy(first=0.1, factor=1.0, ceiling=0.1, jitter=0.2)
-BEHIND = Policy(first=0.005, factor=2.0, ceiling=0.2, jitter=0.2)
-"""Waits for a broker that fails to tell, and for one that has not caught up."""
 
 
 def store_time(stored: bytes) -> int:
@@ -71,8 +62,8 @@ def offset_of(place: Position) -> int:
 class Offsets:
     """Offsets of a topic's queues, asked of their brokers. What asks is steps.
 
-    Trap: a broker acknowledges a record when it is in the commit log; the queue learns of it a little later, after a crash or under load
-    seconds later. So the end of a queue is asked for only when the broker has caught up with what its log held at that time (28 tells).
+    Trap: a broker acknowledges a record before its queue shows it, so the end of a queue is asked for only when the broker has caught up
+    with what its log held at that time (see `dispatch`).
     """
 
     def __init__(self, cluster: RocketCluster, topic: str, group: str) -> None:
@@ -101,48 +92,14 @@ class Offsets:
         message = GetMaxOffsetRequest(topic=self._topic, queue_id=queue.queue_id)
         return max(0, int((yield from self._ask(queue, message, until)).message.offset))
 
-    def catching_up(self, address: str, until: float) -> Steps[None]:
-        """Wait until the queues of a broker hold everything that its log holds now. A broker that will not tell is taken as it is.
-
-        Trap: in their first second brokers answer 28 with SYSTEM_ERROR, for want of samples to tell; others may refuse it for ever.
-        """
-        goal, waits = -1, Waits(BEHIND)
-        patience = time.monotonic() + STARTING
-        while True:
-            try:
-                reply = yield from self._cluster.invoking(address, GetBrokerRuntimeInfoRequest(), until=until, again=True)
-            except (AuthError, RequestCodeNotSupported):
-                return
-            except TimedOut as late:
-                if goal < 0:
-                    raise
-                raise self._behind(address) from late  # what was waited for is the log, whichever moment the time was up at
-            except BrokerError:
-                again = time.monotonic() + AGAIN.delay(1)
-                if again >= min(patience, until):
-                    return
-                yield again
-                continue
-            facts = runtime_info(reply.body)
-            try:
-                log_end, behind = int(facts["commitLogMaxOffset"]), int(facts["dispatchBehindBytes"])
-            except (KeyError, ValueError):
-                return
-            goal = log_end if goal < 0 else goal
-            if log_end - behind >= goal:
-                return
-            again = time.monotonic() + waits.next()
-            if again >= until:
-                raise self._behind(address)
-            yield again
-
-    def _behind(self, address: str) -> TimedOut:
-        return TimedOut("the broker has not caught up with its own log", peer=address, topic=self._topic)
-
     def all_shown(self, queues: Iterable[Queue], until: float) -> Steps[None]:
         """Wait until these queues hold everything that is acknowledged now."""
-        addresses = {queue.address for queue in queues if queue.address}
-        waits = {address: self._cluster.retrying(partial(self.catching_up, address, until), until) for address in addresses}
+        asked: dict[str, list[Queue]] = {}
+        for queue in queues:
+            if queue.address:
+                asked.setdefault(queue.address, []).append(queue)
+        look = self._cluster.dispatch.catching_up
+        waits = {at: self._cluster.retrying(partial(look, at, until, self._topic, some), until) for at, some in asked.items()}
         yield from self._cluster.gathering(waits, "the queues")
 
     def at_time(self, queue: Queue, ms: int, until: float) -> Steps[int]:

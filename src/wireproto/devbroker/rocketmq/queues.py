@@ -177,6 +177,26 @@ async def runtime_info(request: Request) -> Reply:
     return Reply(body=fastjson.dumps({"table": {"commitLogMaxOffset": str(end), "dispatchBehindBytes": str(behind)}}))
 
 
+async def ha_status(request: Request) -> Reply:
+    """Code 907: where the log ends."""
+    broker = request.broker
+    if broker.old:
+        return refuse(NOT_SUPPORTED, "request type 907 not supported")
+    return Reply(body=fastjson.dumps({"master": not broker.slave, "masterCommitLogMaxOffset": broker.queues.written}))
+
+
+async def queue_entries(request: Request) -> Reply:
+    """Code 321: entries of a queue."""
+    header, queues = request.header, request.broker.queues
+    log = queues.log(header.topic, header.queue_id)
+    end = 0 if log is None else queues.end(header.topic, header.queue_id, log)
+    if log is None or not log.start <= header.index < end:
+        return refuse(SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!" if not end else f"Index {header.index} is not exist!")
+    entries = [log.entry(offset) for offset in range(header.index, min(header.index + header.count, end))]
+    data = [{"physicOffset": stored.place(entry.data), "physicSize": len(entry.data)} for entry in entries if entry is not None]
+    return Reply(body=fastjson.dumps({"minQueueIndex": log.start, "maxQueueIndex": end, "queueData": data}))
+
+
 async def min_offset(request: Request) -> Reply:
     """Code 31."""
     return _offset(request, m.GetMinOffsetResponse, lambda log: log.start)

@@ -62,7 +62,9 @@ COMMANDS: dict[int, tuple[str, Handler]] = {
     305: ("GetSystemTopicListFromBroker", queues.no_topics),
     310: ("SendMessageV2", queues.send),
     320: ("SendBatchMessage", queues.send),
+    321: ("QueryConsumeQueue", queues.queue_entries),
     351: ("GetTopicConfig", queues.topic_config),
+    907: ("GetBrokerHaStatus", queues.ha_status),
 }
 
 
