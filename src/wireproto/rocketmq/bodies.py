@@ -11,6 +11,7 @@ its path, never a KeyError or TypeError later on.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -292,6 +293,16 @@ def subscription_groups(body: bytes) -> tuple[str, ...]:
     """Names of the groups in a broker's table (reply of code 201)."""
     table = _want(_object(body, "SubscriptionGroups").get("subscriptionGroupTable"), dict, "subscriptionGroupTable", {})
     return tuple(map(str, table))
+
+
+def retry_queues(body: bytes, group: str) -> int | None:
+    """`retryQueueNums` of a group: of its settings (reply of code 352), or in a broker's table of all groups (201), which may be megabytes,
+    so that nothing else is read of it. None: it is not there."""
+    if b'"subscriptionGroupTable"' not in body:
+        return _want(_object(body, "SubscriptionGroupConfig").get("retryQueueNums"), int, "retryQueueNums", 1)
+    name = re.escape(group.encode())
+    found = re.search(rb'"groupName":"' + name + rb'"[^{}]*(?:\{[^{}]*\}[^{}]*)*?"retryQueueNums":(-?\d+)', body)
+    return int(found[1]) if found else None
 
 
 def runtime_info(body: bytes) -> Mapping[str, str]:

@@ -46,6 +46,10 @@ class NoQueueBefore5(NoQueue, codes.ServerError):
     code, name = codes.ServerError.code, codes.ServerError.name
 
 
+class NotRetried(codes.InvalidParameter):
+    """A message that is given back would not come again: told by no broker, which would answer with success."""
+
+
 class NotReadable(codes.NoPermission):
     """The topic is not to be read there: code 16, told by its remark, where it is also a refusal of an account. Its route tells so too."""
 

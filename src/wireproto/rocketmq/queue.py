@@ -4,7 +4,8 @@ What it is: a member of a group that reads its share of the topic and of the gro
 
     ack       done: the queue's offset is committed up to the first message that is not done yet
     release   a copy is stored to come back later by way of %RETRY%group (36), with one more attempt; the message itself is done then.
-              After `max_attempts` it goes to the group's dead letters, %DLQ%group
+              After `max_attempts` it goes to the group's dead letters, %DLQ%group. Where the broker would not keep it (see `retries`) it
+              stays in hand, and `release` raises NotRetried
 
 What was handed out and not ended comes again when this member is gone: nothing is lost; what was acked behind an open message may repeat.
 Belongs to one thread at a time.
@@ -26,7 +27,9 @@ from wireproto.position import EARLIEST, TopicPartition
 from wireproto.records import Delivery
 
 from ..due import due
+from .errors import NotRetried
 from .messages import ConsumerSendMsgBackRequest
+from .retries import Retries
 from .sharing import NOT_READ, Sharing
 
 if TYPE_CHECKING:
@@ -101,6 +104,7 @@ class RocketQueueConsumer(PartingRole):
         self._held: dict[int, tuple[Delivery, Held]] = {}
         self._going: tuple[Delivery, Held] | None = None  # on its way out of `receive`
         self._leaving = Event(cluster.loop)
+        self._retries = Retries(cluster, group)
         self._sharing = Sharing(cluster, (topic,), group, EARLIEST, options, facts=True)
 
     @classmethod
@@ -243,9 +247,14 @@ class RocketQueueConsumer(PartingRole):
 
         def attempt() -> Steps[Reply]:
             address = yield from self._sharing.member.offsets.address(held.key[0], held.queue, until)
+            yield from self._retries.check(address, until)
             return (yield from self._cluster.invoking(address, message, until=until))
 
-        return self._cluster.retrying(attempt, until, lambda _: self._cluster.routes.stale(held.key[0]))
+        try:
+            return (yield from self._cluster.retrying(attempt, until, lambda _: self._cluster.routes.stale(held.key[0])))
+        except NotRetried as why:
+            position = held.queue.at(held.key[0], held.offset)
+            raise why.with_context(topic=held.key[0], partition=held.key[1], position=position) from None
 
     def _wake(self) -> None:
         self._leaving.set()

@@ -1,0 +1,96 @@
+"""What an operator sets of a group at its brokers, and what becomes of its members then."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import wireproto
+from brokers import RocketMQ
+from patience import soon, until
+from wireproto.rocketmq.client import RocketClient
+from wireproto.rocketmq.errors import NotRetried
+from wireproto.rocketmq.messages import UpdateAndCreateSubscriptionGroupRequest, UpdateAndCreateTopicRequest
+
+pytestmark = pytest.mark.parametrize("broker", ["rocketmq-4.9.7", "rocketmq-5.5.0"], indirect=True)
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def client(broker: RocketMQ) -> Iterator[RocketClient]:
+    with wireproto.connect(broker.url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def topic(client: RocketClient) -> str:
+    name = f"settings-{next(_numbers)}"
+    client.admin().create_topic(name)
+    return name
+
+
+def put(client: RocketClient, topic: str, count: int) -> None:
+    producer = client.producer(topic)
+    for number in range(count):
+        producer.send(b"%d" % number).position(30.0)
+
+
+def configure(broker: RocketMQ, client: RocketClient, group: str, **settings: Any) -> None:
+    body = {"groupName": group, "consumeEnable": True, "retryQueueNums": 1} | settings
+    client.request(UpdateAndCreateSubscriptionGroupRequest(), body=body, to=broker.addresses[1])
+
+
+def widen(broker: RocketMQ, client: RocketClient, topic: str, queues: int) -> None:
+    """Set how many queues a topic has, as an operator would, and wait until its route says so."""
+    common = {"default_topic": "TBW102", "perm": 6, "topic_filter_type": "SINGLE_TAG", "topic_sys_flag": 0, "order": False}
+    message = UpdateAndCreateTopicRequest(topic=topic, read_queue_nums=queues, write_queue_nums=queues, **common)
+    client.request(message, to=broker.addresses[1])
+    until(lambda: len(client.cluster.route(topic, soon(), fresh=True).readable()) == queues)
+
+
+def test_a_message_is_not_given_back_to_a_broker_that_would_drop_it(
+    broker: RocketMQ, client: RocketClient, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker whose setting for the group is 0 answers with success, and keeps nothing; the retry topic that it makes has no queues."""
+    monkeypatch.setattr("wireproto.rocketmq.retries.AGE", 0.0)
+    group = f"g-{topic}"
+    configure(broker, client, group, retryQueueNums=0)
+    put(client, topic, 1)
+    with client.queue(topic, group, retry_level=1, rebalance_interval=0.3) as worker:
+        delivery = worker.receive(30.0)
+        assert delivery is not None
+        with pytest.raises(NotRetried, match=rf"retryQueueNums of group {group} is 0") as refused:
+            delivery.release()
+        assert (refused.value.topic, refused.value.partition, refused.value.peer) == (topic, 0, broker.addresses[1])
+        assert refused.value.position.offset == 0
+        configure(broker, client, group)
+        with pytest.raises(NotRetried, match=f"is 1, and its retry topic has 0 to be read.*readQueueNums of %RETRY%{group} to 1"):
+            delivery.release()
+        widen(broker, client, f"%RETRY%{group}", 1)
+        delivery.release()
+        again = worker.receive(60.0)
+        assert again is not None
+        assert again.record.value == b"0"
+        again.ack()
+
+
+def test_a_message_is_not_given_back_where_it_may_lie_in_a_queue_that_nobody_reads(
+    broker: RocketMQ, client: RocketClient, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The setting was raised when the retry topic was there, with the queues that it had before."""
+    monkeypatch.setattr("wireproto.rocketmq.retries.AGE", 0.0)
+    group = f"g-{topic}"
+    put(client, topic, 2)
+    with client.queue(topic, group) as worker:
+        first, second = worker.receive(30.0), worker.receive(30.0)
+        assert first is not None
+        assert second is not None
+        first.release()
+        configure(broker, client, group, retryQueueNums=2)
+        with pytest.raises(NotRetried, match=f"is 2, and its retry topic has 1 to be read.*readQueueNums of %RETRY%{group} to 2"):
+            second.release()
+        widen(broker, client, f"%RETRY%{group}", 2)
+        second.release()
