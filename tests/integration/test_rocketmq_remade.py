@@ -116,3 +116,24 @@ def test_who_goes_on_where_its_group_is_set_reads_a_topic_that_was_made_again(cl
 
             until(all_read, f"{group} does not go on")
             assert found == list(range(SINCE))
+
+
+@both_lines
+@pytest.mark.parametrize(("reset", "unread"), [("raise", SINCE), ("latest", 0)])
+def test_the_lag_of_a_topic_that_was_made_again_is_all_that_it_has(client: RocketClient, reset: str, unread: int) -> None:
+    """4.9 keeps the offset of a group whose topic is deleted; 5.x forgets it, and the member that stands there knows it still."""
+    topic = f"remade-{next(_numbers)}"
+    group = f"g-{topic}"
+    with client.admin() as admin:
+        admin.create_topic(topic)
+        write(client, topic, range(BEFORE + SINCE))
+        with client.consumer(topic, group, start=EARLIEST, reset=reset) as consumer:
+            assert read(consumer, BEFORE + SINCE) == list(range(BEFORE + SINCE))
+            consumer.commit()
+            assert consumer.lag() == {(topic, 0): 0}
+            admin.delete_topic(topic)
+            admin.create_topic(topic)
+            write(client, topic, range(SINCE))
+            assert consumer.lag() == {(topic, 0): unread}
+        with client.consumer(topic, group, start=EARLIEST) as consumer:  # at the offset that 4.9 has kept
+            assert consumer.lag() == {(topic, 0): SINCE}

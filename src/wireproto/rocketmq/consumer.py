@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 from wireproto.errors import OptionError, Revoked, WireprotoError
 from wireproto.flow.parting import PartingRole
 from wireproto.net.task import NEVER, operation
-from wireproto.position import LATEST, Earliest, LogOffset, Position, TopicPartition, Where, places
+from wireproto.position import EARLIEST, LATEST, Earliest, LogOffset, Position, TopicPartition, Where, places
 
 from ..due import due
 from .sharing import Sharing
@@ -231,11 +231,20 @@ class RocketConsumer(PartingRole):
 
     @operation
     def lag(self, *, timeout: float = 30.0) -> Steps[Mapping[TopicPartition, int]]:
-        """Records that poll has not handed out yet, by partition that is ours."""
+        """Records that poll has not handed out yet, by partition that is ours.
+
+        Where the queue ends before the position, since its topic was made again or its log's end is lost, these are all records that it
+        has, or none with `reset="latest"`.
+        """
         with self._only:
-            ends = yield from self._sharing.where(LATEST, due(timeout))
-            places = self._sharing.fetcher.positions()
-            return {key: max(0, end - places[key]) for key, end in ends.items()}
+            until, sharing = due(timeout), self._sharing
+            ends = yield from sharing.where(LATEST, until)
+            places, lost = sharing.fetcher.positions(), sharing.fetcher.lost()
+            astray = {key for key, end in ends.items() if end < places[key] or key in lost}
+            starts = {key: places[key] for key in ends.keys() - astray}
+            if astray and self.options.reset != "latest":
+                starts |= yield from sharing.where(EARLIEST, until, astray)
+            return {key: max(0, end - starts.get(key, end)) for key, end in ends.items()}
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Hand out nothing of these until `resume`."""

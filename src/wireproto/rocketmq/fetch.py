@@ -100,6 +100,10 @@ class Fetcher:
         """The offset of the next record of each queue."""
         return {key: cursor.position for key, cursor in list(self.plan.cursors.items())}  # the keeper asks too
 
+    def lost(self) -> set[TopicPartition]:
+        """Queues whose records part from those that were read before: nobody has said yet where to go on."""
+        return {key for key, cursor in list(self.plan.cursors.items()) if cursor.lost is not None}
+
     def places(self) -> dict[TopicPartition, QueueOffset]:
         """The same as positions."""
         return {key: cursor.queue.at(key[0], cursor.position) for key, cursor in list(self.plan.cursors.items())}

@@ -501,9 +501,11 @@ class Sharing:
             yield task, until
         self.look()
 
-    def where(self, at: Earliest | Latest | AtTime, until: float) -> Steps[dict[TopicPartition, int]]:
-        """The offsets that `at` means in our queues of the topics asked for."""
-        ours = self.asked_for()
+    def where(
+        self, at: Earliest | Latest | AtTime, until: float, keys: Set[TopicPartition] | None = None
+    ) -> Steps[dict[TopicPartition, int]]:
+        """The offsets that `at` means in our queues of the topics asked for; keys: in these of them."""
+        ours = {key: queue for key, queue in self.asked_for().items() if keys is None or key in keys}
         if not isinstance(at, Earliest):
             yield from self.places[self.retry_topic].all_shown(ours.values(), until)
         looks = {key: self.places[key[0]].of(queue, at, until) for key, queue in ours.items()}
