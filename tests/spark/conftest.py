@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,22 @@ def connector() -> str | None:
 
 
 @pytest.fixture(scope="session")
-def spark(connector: str | None, quick_drivers: None) -> Iterator[SparkSession]:
+def standard_error(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the standard error of the session's JVM goes, and with it that of all its Python processes."""
+    return tmp_path_factory.mktemp("spark") / "standard-error"
+
+
+@pytest.fixture(autouse=True)
+def standard_error_of_the_test(standard_error: Path) -> Iterator[None]:
+    """Show what Spark's processes said during a test beside the test's own standard error, as if it had not gone elsewhere."""
+    before = standard_error.stat().st_size if standard_error.exists() else 0
+    yield
+    if standard_error.exists():
+        sys.stderr.write(standard_error.read_bytes()[before:].decode(errors="replace"))
+
+
+@pytest.fixture(scope="session")
+def spark(connector: str | None, quick_drivers: None, standard_error: Path) -> Iterator[SparkSession]:
     """A lean local session; its processes find our formats by themselves."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join([str(SOURCE), str(WARM), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -75,9 +91,24 @@ def spark(connector: str | None, quick_drivers: None) -> Iterator[SparkSession]:
         if connector:
             builder = builder.config("spark.jars", connector.replace(os.pathsep, ","))
             patched.setenv("SPARK_DIST_CLASSPATH", connector)  # behind Spark's own jars, which the archive of classes asks for
-        session = builder.getOrCreate()
+        with redirected(standard_error):
+            session = builder.getOrCreate()
     yield session
     session.stop()
+
+
+@contextmanager
+def redirected(path: Path) -> Iterator[None]:
+    """Have programs that are started here write their standard error to a file."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 @pytest.fixture(scope="session")

@@ -92,7 +92,7 @@ def test_a_gap_that_a_task_meets_is_told_where_it_does_not_fail_the_query(broker
 
 @pytest.mark.parametrize("tries", [1, 2])
 def test_a_stream_outlives_an_outage_by_as_many_tries_as_it_has(
-    fresh_dev_broker: DevBroker, monkeypatch: pytest.MonkeyPatch, tries: int
+    fresh_dev_broker: DevBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tries: int
 ) -> None:
     """Each try has its own time, in which a late machine reads on: that of the first is over before the broker is back."""
     broker = fresh_dev_broker
@@ -117,6 +117,8 @@ def test_a_stream_outlives_an_outage_by_as_many_tries_as_it_has(
                 query.step()
         else:
             assert query.step() == []
+            (line,) = lines(caplog)
+            assert line.startswith("kafka-wire: brokers are asked again, 1 times more at most: ")
         assert len(failures) == 1
 
 
@@ -194,6 +196,16 @@ def test_a_commit_that_is_refused_is_told_and_the_query_goes_on(broker: DevBroke
             assert "lag" in line
             with pytest.raises(OptionError, match=r"the group lag has members of its own \(.+\).*name a group that nobody is a member of"):
                 Driven(source(broker, subscribe=topic, commitOffsetsToGroup="lag"))
+
+
+def test_a_commit_for_a_topic_that_was_deleted_meanwhile_is_told(broker: DevBroker, caplog: pytest.LogCaptureFixture) -> None:
+    topic = filled(broker, "told-late-commit", 3)
+    with Driven(source(broker, subscribe=topic, commitOffsetsToGroup="late")) as query, wireproto.connect(broker.url("kafka")) as client:
+        assert query.step() == [0, 1, 2]
+        assert lines(caplog) == []
+        client.admin().delete_topic(topic)
+        query.stream.commit(query.at)
+        assert lines(caplog) == [f"kafka-wire: the ends of {topic}-0 were not committed: they are not there"]
 
 
 def test_assigned_partitions_that_are_not_there_are_told_and_the_others_read(broker: DevBroker, caplog: pytest.LogCaptureFixture) -> None:

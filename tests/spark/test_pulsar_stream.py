@@ -301,7 +301,9 @@ def read_by(stream: Driven) -> dict[str, str]:
     return {"startingOffsets": start, "endingOffsets": json.dumps(stream.at)}
 
 
-def test_a_ledger_that_goes_between_plan_and_task_is_told(broker: Pulsar, theirs: Any, topic: Make) -> None:
+def test_a_ledger_that_goes_between_plan_and_task_is_told(
+    broker: Pulsar, theirs: Any, topic: Make, caplog: pytest.LogCaptureFixture
+) -> None:
     name = topic(1)
     put(theirs, name, range(10))
     path = f"/admin/v2/{name.replace('://', '/')}-partition-0"
@@ -317,6 +319,7 @@ def test_a_ledger_that_goes_between_plan_and_task_is_told(broker: Pulsar, theirs
     with pytest.raises(DataLoss, match=r"was to be read from .* and now begins at .*failOnDataLoss to false"):
         task()
     assert lenient() == []
+    assert any("was to be read from" in line and "and now begins at" in line for line in caplog.messages)
 
 
 @pytest.mark.parametrize("partitions", [0, 1])

@@ -103,7 +103,7 @@ def test_a_query_goes_on_over_a_broker_that_joins(cluster: Cluster, topic: str, 
         assert again.step() == list(range(60, 80))
 
 
-def test_a_checkpoint_waits_for_a_broker_that_is_away(cluster: Cluster, topic: str) -> None:
+def test_a_checkpoint_waits_for_a_broker_that_is_away(cluster: Cluster, topic: str, caplog: pytest.LogCaptureFixture) -> None:
     cluster.show()
     cluster.put(topic, range(40))
     with Driven(cluster.source(topic)) as query:
@@ -115,6 +115,8 @@ def test_a_checkpoint_waits_for_a_broker_that_is_away(cluster: Cluster, topic: s
         assert alone.step() == list(range(40, 50))
         assert alone.at[topic] == {"ahead/0": 10, "ahead/1": 10, "dev/0": 15, "dev/1": 15}
         assert alone.step() == []
+        told = [line for line in caplog.messages if line.startswith("rocketmq-wire: nothing is read from ")]
+        assert told == [f"rocketmq-wire: nothing is read from {topic}-2, {topic}-3 while their brokers are away"]
         cluster.show()
         cluster.put(topic, range(50, 70))
         alone.stream.client().cluster.routes.stale(topic)

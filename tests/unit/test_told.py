@@ -125,10 +125,27 @@ def test_where_nobody_listens_nothing_is_done(clock: Clock) -> None:
         logger.setLevel(logging.NOTSET)
 
 
-def test_a_program_that_asks_for_no_logging_sees_none() -> None:
-    code = "from wireproto.net.told import Told; Told('kafka', print).warning('x', 'a line')"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert (run.stdout, run.stderr) == ("", "")
+TELLING = """
+import logging, sys
+exec(sys.argv[1])
+from wireproto.net.told import Told
+told = Told('kafka', print)
+told.info('x', 'connected')
+told.warning('y', 'lost')
+"""
+
+
+@pytest.mark.parametrize(
+    ("configured", "shown"),
+    [
+        pytest.param("", "lost\n", id="nothing, so that Python's last resort shows warnings"),
+        pytest.param("logging.getLogger('wireproto').addHandler(logging.NullHandler())", "", id="no lines of this package"),
+        pytest.param("logging.basicConfig(level=logging.INFO)", "INFO:wireproto.kafka:connected\nWARNING:wireproto.kafka:lost\n", id="all"),
+    ],
+)
+def test_a_program_sees_warnings_unless_it_has_configured_logging_otherwise(configured: str, shown: str) -> None:
+    run = subprocess.run([sys.executable, "-c", TELLING, configured], capture_output=True, text=True, check=True, timeout=60)
+    assert (run.stdout, run.stderr) == ("", shown)
 
 
 def test_a_line_just_when_the_quiet_is_over_is_told_at_once(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:

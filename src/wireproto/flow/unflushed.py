@@ -74,5 +74,7 @@ def tell(count: int, topic: str, when: str) -> None:
         return
     what = f"{count} records" if count > 1 else "1 record"
     text = f"{what} for {topic!r} had no answer when {when}, and may be lost: flush or close producers"
-    logging.getLogger("wireproto").warning(text)
+    logger = logging.getLogger("wireproto")
+    if logger.hasHandlers():  # else standard error would have it twice: by Python's last resort, and by the warning
+        logger.warning(text)
     warnings.warn(text, UnflushedWarning, stacklevel=2)

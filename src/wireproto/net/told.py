@@ -28,8 +28,6 @@ QUIET = 1.0
 _MOST = 256
 """Causes that are kept in mind; of more, those that are over are forgotten."""
 
-logging.getLogger("wireproto").addHandler(logging.NullHandler())
-
 
 class _Cause:
     """What was told of one cause: when last, and since then how many lines were held back, the last of them in full."""

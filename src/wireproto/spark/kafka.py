@@ -7,7 +7,7 @@ the writer in `kafka_sink.py`. A worker's client keeps what it knows of a topic,
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import DataLoss, OptionError
@@ -132,10 +132,9 @@ class KafkaLog(Log):
                 "take no commits for it from others; name a group that nobody is a member of"
             )
 
-    def commit(self, client: Client, ends: Positions) -> None:
+    def commit(self, client: Client, ends: Positions) -> Collection[TopicPartition]:
         """Store the ends for the group of commitOffsetsToGroup; it must have no members of its own."""
-        if self.settings.group:
-            cast("KafkaClient", client).admin().commit(self.settings.group, ends)
+        return cast("KafkaClient", client).admin().commit(self.settings.group, ends) if self.settings.group else ()
 
     def cut(self, client: Client, spans: list[Span]) -> list[Span]:
         return self.known(client, super().cut(client, spans))

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -179,8 +179,13 @@ class Log(ABC):
     def check_group(self, client: Client) -> None:  # noqa: B027
         """Refuse a group that `commit` could not commit to, before a stream begins."""
 
-    def commit(self, client: Client, ends: Positions) -> None:  # noqa: B027
-        """Tell the cluster what was processed, for lag tools; only where an option asks for it."""
+    def commit(self, client: Client, ends: Positions) -> Collection[TopicPartition]:
+        """Tell the cluster what was processed, for lag tools; only where an option asks for it.
+
+        Returns:
+            the partitions for which nothing was stored, since they are not there.
+        """
+        return ()
 
     # --- in checkpoints ---
 
@@ -310,6 +315,7 @@ def retried(log: Log, action: Any) -> Any:
         except (BrokerError, TransportError) as why:
             if not left or verdict(why, brief=True, passing=(TimedOut,), final=(AuthError,)) is Verdict.NEVER:
                 raise
+            logger.warning("%s-wire: brokers are asked again, %d times more at most: %s", log.protocol, left, why)
             time.sleep(log.settings.pause)
     raise AssertionError("tries is at least 1")
 

@@ -12,7 +12,7 @@ nobody can tell how much of it was unread. That counts as lost (failOnDataLoss);
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import OptionError
@@ -137,8 +137,9 @@ class PulsarLog(Log):
                 self._hold = cast(PulsarClient, client).hold(self.settings.group, consumer_name="spark")
             self._hold.move(ends, timeout=client.timeout)
 
-    def commit(self, client: Client, ends: Positions) -> None:
+    def commit(self, client: Client, ends: Positions) -> Collection[TopicPartition]:
         self.hold(client, ends)
+        return ()
 
     # --- in checkpoints ---
 
@@ -157,8 +158,7 @@ class PulsarLog(Log):
 
     def read(self, client: Client, span: Span, columns: tuple[str, ...]) -> Iterator[Batch]:
         yield from self.drained(client, span, columns=self.form.core(columns), create_topic=False, reset="earliest")
-        if self.settings.fail_on_data_loss:
-            self.still_there(client, [span])  # what begins there now has been there all the time: ledgers go from the oldest on
+        self.still_there(client, [span])  # what begins there now has been there all the time: ledgers go from the oldest on
 
 
 class PulsarWire(LogSource):

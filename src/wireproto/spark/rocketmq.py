@@ -13,7 +13,7 @@ driver's number. Numbers without a queue, as older checkpoints have them, are ta
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -149,10 +149,9 @@ class RocketMQLog(Log):
                 found.append(Span(*span.key, start, stop))
         return found
 
-    def commit(self, client: Client, ends: Positions) -> None:
+    def commit(self, client: Client, ends: Positions) -> Collection[TopicPartition]:
         """Store the ends for the group of commitOffsetsToGroup; it must have no members of its own. Brokers of 5.x want it made before."""
-        if self.settings.group:
-            cast(RocketClient, client).admin().commit(self.settings.group, ends)
+        return cast(RocketClient, client).admin().commit(self.settings.group, ends) if self.settings.group else ()
 
     def read(self, client: Client, span: Span, columns: tuple[str, ...]) -> Iterator[Batch]:
         moved = "raise" if self.settings.fail_on_data_loss else "earliest"

@@ -62,6 +62,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pin = False
         self._drifting: set[TopicPartition] = set()
         self._last: Positions | None = None
+        self._away: frozenset[TopicPartition] = frozenset()
         self._told: dict[str, Any] = {}
         self._latest: Positions | None = None
         self._target: Positions | None = None
@@ -155,7 +156,11 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         missing = {} if begin is None else {key: place for key, place in begin.items() if key not in found}
         if missing:
-            found = {**found, **self.log.away(self.client(), missing)}
+            away = self.log.away(self.client(), missing)
+            if away.keys() - self._away:
+                logger.warning("%s-wire: nothing is read from %s while their brokers are away", self.log.protocol, named(away))
+            self._away = frozenset(away)
+            found = {**found, **away}
         back = behind(begin, found)
         if begin is None or not back:
             return found
@@ -234,9 +239,12 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.log.settings.group is None:
             return
         try:
-            self.log.commit(self.client(), self.log.from_json(self.client(), end))
+            absent = self.log.commit(self.client(), self.log.from_json(self.client(), end))
         except WireprotoError as why:
             logger.warning("%s-wire: the ends of a micro-batch were not committed: %s", self.log.protocol, why)
+        else:
+            if absent:
+                logger.warning("%s-wire: the ends of %s were not committed: they are not there", self.log.protocol, named(absent))
 
     def stop(self) -> None:
         """The query has ended."""
