@@ -204,7 +204,7 @@ def test_a_commit_for_a_topic_that_was_deleted_meanwhile_is_told(broker: DevBrok
         assert query.step() == [0, 1, 2]
         assert lines(caplog) == []
         client.admin().delete_topic(topic)
-        query.stream.commit(query.at)
+        query.stream.commit({topic: {"0": 2}})
         assert lines(caplog) == [f"kafka-wire: the ends of {topic}-0 were not committed: they are not there"]
 
 
@@ -397,12 +397,65 @@ class Waiting(Lag):
         self.told.set()
 
 
+@pytest.mark.parametrize("version", ["4.2", "4.0"])
+def test_a_micro_batch_is_committed_when_news_are_asked_for_though_there_are_none(
+    broker: DevBroker, fresh: Callable[[str], str], version: str
+) -> None:
+    """Spark calls `commit` when it plans a micro-batch with rows: on a quiet topic never."""
+    topic = filled(broker, fresh("told-quiet"), 3)
+
+    def asked(query: Driven) -> Any:
+        stream = query.stream
+        return stream.latestOffset(query.at, stream.getDefaultReadLimit()) if version == "4.2" else stream.latestOffset()
+
+    with wireproto.connect(broker.url("kafka")) as client:
+
+        def committed() -> Any:
+            return [place.offset for place in client.admin().group_positions(topic, topic).values()]
+
+        with Driven(source(broker, subscribe=topic, commitOffsetsToGroup=topic)) as query:
+            end = asked(query)
+            query.stream.partitions(query.at, end)
+            assert committed() == []  # it may not be done yet
+            query.at = end
+            assert asked(query) == end
+            assert committed() == [3]
+            client.admin().commit(topic, {(topic, 0): LogOffset(topic, 0, 1)})
+            asked(query)
+            assert committed() == [1]  # once is enough
+        with Driven(source(broker, subscribe=topic, commitOffsetsToGroup=topic), end) as query:
+            if version == "4.0":
+                query.stream.partitions(end, end)  # so it hears where the query goes on
+            asked(query)
+            assert committed() == [3]
+
+
+def test_a_commit_that_failed_is_tried_again_when_news_are_asked_for(
+    broker: DevBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fresh: Callable[[str], str]
+) -> None:
+    topic = filled(broker, fresh("told-tried"), 3)
+    with Driven(source(broker, subscribe=topic, commitOffsetsToGroup=topic)) as query, wireproto.connect(broker.url("kafka")) as client:
+        with client.consumer(topic, topic, start=wireproto.EARLIEST) as member:
+            while not member.assignment:
+                member.poll(1.0)
+            monkeypatch.setattr(query.stream.log, "check_group", lambda client: None)
+            query.step()
+            query.step()
+            assert len(lines(caplog)) == 1  # not each time that Spark asks
+        query.stream._commit_again = 0.0  # its pause is over
+        query.step()
+        assert client.admin().group_positions(topic, topic) == {(topic, 0): LogOffset(topic, 0, 3)}
+        assert len(lines(caplog)) == 1
+
+
 def test_a_querys_last_micro_batch_is_committed_though_no_other_follows(
     broker: DevBroker, spark: SparkSession, fresh: Callable[[str], str], tmp_path: Path
 ) -> None:
+    """By the option, and by a listener."""
     topic = filled(broker, fresh("told-last"), 4)  # another one where it is run once more (`late.py`)
-    group = f"{topic}-group"
+    group, ours = f"{topic}-group", f"{topic}-option"
     options = {"kafka.bootstrap.servers": broker.address("kafka"), "subscribe": topic, "startingOffsets": "earliest"}
+    options["commitOffsetsToGroup"] = ours
     with wireproto.connect(broker.url("kafka")) as client:
         listener = Waiting(client, group)
         spark.streams.addListener(listener)
@@ -411,4 +464,5 @@ def test_a_querys_last_micro_batch_is_committed_though_no_other_follows(
             assert listener.told.wait(60.0)
         finally:
             spark.streams.removeListener(listener)
-        assert client.admin().group_positions(group, topic) == {(topic, 0): wireproto.LogOffset(topic, 0, 4)}
+        for name in (group, ours):
+            assert client.admin().group_positions(name, topic) == {(topic, 0): LogOffset(topic, 0, 4)}, name

@@ -2,8 +2,7 @@
 
 What it is: a StreamingQueryListener, added by `watch(spark)`. After each micro-batch it logs one line of JSON a source, with how far the
 query's end lies behind the log's, as the JVM's connector shows it in `metrics`; given a client and a group of Kafka's, it commits the ends
-there. Spark itself tells a source that a micro-batch is done only when it builds the next one, so that `commitOffsetsToGroup` is a
-micro-batch behind, and behind for good when a query ends.
+there at once. The option `commitOffsetsToGroup` commits them when Spark next asks for news: after the trigger's interval.
 
     wireproto.spark INFO {"query": "orders", "batch": 7, "rows": 120, "behind": {"min": 0, "avg": 3.5, "max": 14}}
 

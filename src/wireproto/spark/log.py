@@ -73,6 +73,7 @@ class Log(ABC):
         protocol: scheme of the client's URL. form: its columns. subject: the option that names topics, for error texts.
         record_times: whether `at_times` goes by the column timestamp, so that filters on it may bound a read.
         gone: errors which say that a topic is not there.
+        lag_only: whether `commit` is for lag tools alone, so that it may come before Spark has the micro-batch's end on its disk.
         settings: the options.
     """
 
@@ -81,6 +82,7 @@ class Log(ABC):
     subject: ClassVar[str] = "topic"
     record_times: ClassVar[bool] = False
     gone: ClassVar[tuple[type[WireprotoError], ...]] = ()
+    lag_only: ClassVar[bool] = True
 
     def __init__(self, settings: ReadSettings) -> None:
         self.settings = settings

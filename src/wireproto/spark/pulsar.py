@@ -57,6 +57,7 @@ class PulsarLog(Log):
     protocol = "pulsar"
     form = FORM
     gone = (TopicNotFound,)
+    lag_only = False  # what is committed may be deleted
 
     def __init__(self, settings: ReadSettings) -> None:
         super().__init__(settings)

@@ -11,11 +11,15 @@ The first micro-batch. Spark keeps ends of micro-batches, not the start of the f
 the initial offset again. Partitions where that may lie further on by then (latest, or a time without a record) have no rows in the first
 batch, whose end pins their place, and says so (`Log.pin`). A first batch whose end does not say so was planned by another connector, which
 keeps its start where this API cannot see it: run again, its rows are lost, and that is told.
+
+Commits to a group. Spark calls `commit` for a micro-batch when it plans the next one that has rows, on a quiet topic never. But whenever it
+asks where the log ends, also at the end of an AvailableNow query, all before the place that it asks from is done.
 Must not: know a protocol.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -49,6 +53,10 @@ except ImportError:  # PySpark 4.0 and 4.1, which ask for none of them
         """A source that can fix its end."""
 
 
+COMMIT_PAUSE = 10.0
+"""Seconds from a commit that failed to the next one of the same ends."""
+
+
 class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows one or more topics."""
 
@@ -62,6 +70,8 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pin = False
         self._drifting: set[TopicPartition] = set()
         self._last: Positions | None = None
+        self._committed: Positions | None = None
+        self._commit_again = math.inf
         self._away: frozenset[TopicPartition] = frozenset()
         self._told: dict[str, Any] = {}
         self._latest: Positions | None = None
@@ -126,6 +136,8 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         told = start if start is not None else self._told
         begin = self.log.from_json(self.client(), start) if start is not None else self._last
+        if begin is not None and begin != self._initial and self.log.lag_only:
+            self.committed(begin)
         latest = self._latest = self.newest(begin) if self._target is None else self.held(begin, self._target)
         pins = self._drifting if self._pin and begin is not None and begin == self._initial else set()
         if begin is not None and pins:
@@ -235,12 +247,18 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**begin, **first}
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark is done with everything before `end`. A commit is for lag tools: one that fails is told and does not end the query."""
-        if self.log.settings.group is None:
+        """Spark is done with everything before `end`."""
+        self.committed(self.log.from_json(self.client(), end))
+
+    def committed(self, ends: Positions) -> None:
+        """Commit these ends, once. That is for lag tools: where it fails it is told, and tried again later; the query goes on."""
+        if self.log.settings.group is None or (ends == self._committed and time.monotonic() < self._commit_again):
             return
+        self._committed, self._commit_again = ends, math.inf
         try:
-            absent = self.log.commit(self.client(), self.log.from_json(self.client(), end))
+            absent = self.log.commit(self.client(), ends)
         except WireprotoError as why:
+            self._commit_again = time.monotonic() + COMMIT_PAUSE
             logger.warning("%s-wire: the ends of a micro-batch were not committed: %s", self.log.protocol, why)
         else:
             if absent:
