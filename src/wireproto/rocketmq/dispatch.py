@@ -14,8 +14,8 @@ Must not: use what an earlier connection proved, for the broker may have been re
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from wireproto.errors import AuthError, BrokerError, TimedOut
 from wireproto.net.retry import Policy, Waits
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from wireproto._net import Connection
     from wireproto.net.task import Steps
 
-    from .cluster import RocketCluster
     from .route import Queue
+
+K = TypeVar("K")
+T = TypeVar("T")
 
 STARTING = 5.0
 """Seconds that a broker which fails to tell how far it is may need until it can."""
@@ -43,10 +45,26 @@ MANY = 64
 """Queues of one broker whose entries cost more to look at than an answer to 28."""
 
 
+class Brokers(Protocol):
+    """Connections to brokers and requests over them: a `RocketCluster`."""
+
+    def connecting(self, address: str, until: float) -> Steps[Connection]:
+        """Return the open connection to ``host:port``, dialled when there is none."""
+        ...
+
+    def asking(self, conn: Connection, message: Any, *, until: float, again: bool) -> Steps[Any]:
+        """Send a command and return its reply."""
+        ...
+
+    def gathering(self, asked: Mapping[K, Steps[T]], what: str) -> Steps[dict[K, T]]:
+        """Take steps beside each other and return what each gives."""
+        ...
+
+
 class Dispatch:
     """What the brokers of one cluster have proven of their queues, and how to wait for more."""
 
-    def __init__(self, cluster: RocketCluster) -> None:
+    def __init__(self, cluster: Brokers) -> None:
         self._cluster = cluster
         self._proven: dict[str, tuple[Connection, int]] = {}  # by address: everything before this place in the log is in its queue
 
