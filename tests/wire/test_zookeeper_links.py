@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from struct import pack
 from typing import Any
 
 import pytest
@@ -172,6 +173,55 @@ def test_a_server_that_hangs_up_after_the_handshake_is_not_stormed(monkeypatch: 
     with hanging_up() as (port, met, eighth), wireproto.connect(f"zookeeper://127.0.0.1:{port}", timeout=SECONDS):
         assert eighth.wait(60.0)
         assert met[7] - met[0] > 0.7 * (0.05 + 0.1 + 0.2 + 0.4 + 0.8 + 1.0), "each pause is longer than the one before"
+
+
+@contextmanager
+def resetting(times: int, *, read: bool) -> Iterator[int]:
+    """The port of a server that resets so many connections, at once or behind their first bytes, as if it had too many, and then serves."""
+    answer = ConnectResponse(protocol_version=0, time_out=10_000, session_id=7, passwd=bytes(16), read_only=False).encode()
+    kept: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            left = times
+            while True:
+                try:
+                    sock, _ = server.accept()
+                except OSError:
+                    return
+                left -= 1
+                if left >= 0:
+                    if read:
+                        sock.recv(4)
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
+                    sock.close()
+                elif sock.recv(100):
+                    sock.sendall(len(answer).to_bytes(4, "big") + answer)
+                    kept.append(sock)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield server.getsockname()[1]
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join(5)
+            for sock in kept:
+                sock.close()
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["at once", "behind the first bytes"])
+def test_a_server_that_takes_no_more_connections_is_asked_again_beyond_a_servers_time(read: bool) -> None:
+    with resetting(6, read=read) as port:
+        client = wireproto.connect(f"zookeeper://127.0.0.1:{port}", timeout=SECONDS, connect_timeout=0.2)
+        assert client.tree().session[0] == 7
+        client.close(0.0)
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["at once", "behind the first bytes"])
+def test_a_server_that_takes_no_more_connections_has_its_limit_named(read: bool) -> None:
+    with resetting(1000, read=read) as port, pytest.raises(ConnectError, match=r"maxClientCnxns.*127\.0\.0\.1"):
+        wireproto.connect(f"zookeeper://127.0.0.1:{port}", timeout=0.5)
 
 
 def test_a_handshake_may_be_refused_by_an_order(dial: Any, faults: Any) -> None:

@@ -16,7 +16,7 @@ import sys
 import time
 
 from wireproto._net import Loop
-from wireproto.errors import ConnectError, Unanswered, Unreachable, WireprotoError
+from wireproto.errors import ConnectError, Disconnected, Unanswered, Unreachable, WireprotoError
 from wireproto.url import Address
 
 from .address import AddressMap, SocketAddress, resolving, translate, unresolved
@@ -25,6 +25,8 @@ from .tls import UNSHAKEN, TlsOptions, TlsStream, wrapping
 
 HEAD_START = 0.25
 """Seconds that an address has before the next one is tried beside it."""
+_RESET = (errno.ECONNRESET, errno.EPIPE)
+_RESET_TEXTS = frozenset(map(os.strerror, _RESET))
 _UNANSWERED = "no answer to the connection attempt in time"
 
 
@@ -136,7 +138,8 @@ def connecting(loop: Loop, places: list[SocketAddress], until: float) -> Steps[s
                     continue
                 begun[sock.fileno()] = sock, entry
             if not begun:
-                raise (Unreachable if refused else ConnectError)(_say(problem)) from None
+                reset = Disconnected(os.strerror(problem.errno)) if problem is not None and problem.errno in _RESET else None
+                raise (Unreachable if refused else ConnectError)(_say(problem)) from reset
             if now >= until:
                 raise Unanswered(_UNANSWERED)
             found = yield from ready(loop, begun, min(until, next_at) if places else until, writing=True)
@@ -170,11 +173,19 @@ def _begin(entry: SocketAddress) -> socket.socket:
     return sock
 
 
+def was_reset(error: BaseException) -> bool:
+    """Whether the peer took the connection and then reset it, be it while it was made or behind the first request."""
+    cause = error if isinstance(error, Disconnected) else error.__cause__
+    return isinstance(cause, Disconnected) and cause.text in _RESET_TEXTS
+
+
 def _say(problem: OSError | None) -> str:
     if problem is None:
         return "there is no address to connect to"
     if problem.errno == errno.ECONNREFUSED:
         return "connection refused: nothing listens there"
+    if problem.errno in _RESET:
+        return "the peer took the connection and reset it"
     if problem.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
         return f"unreachable: {problem.strerror}"
     if problem.errno == errno.ETIMEDOUT:

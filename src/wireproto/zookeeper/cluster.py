@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from ..errors import ConnectError, Disconnected
 from ..flow.budget import Budget
 from ..net.address import SocketAddress, interleave, resolving, translate
 from ..net.dial import Progress
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 ROUNDS = Policy(first=0.05, factor=2.0, ceiling=1.0, jitter=0.3)
 """Waits between rounds over all servers."""
+LIMIT = ", or has the server as many connections from this address as it takes (maxClientCnxns, 60 as it is shipped)?"
 
 
 class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
@@ -55,7 +57,7 @@ class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
             self.loop,
             session,
             order,
-            lambda address, deadline, places: self.opening(address, Progress(), deadline, places),
+            self._opening,
             root,
             resolve=self._places,
             told=self.told,
@@ -65,6 +67,15 @@ class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
             acl=options.access,
             rounds=ROUNDS,
         )
+
+    def _opening(self, address: Address, deadline: float, places: list[SocketAddress]) -> Steps[Connection]:
+        """A connection whose handshake is done; an error names the limit where a server may have hung up on one too many."""
+        try:
+            return (yield from self.opening(address, Progress(), deadline, places))
+        except ConnectError as why:
+            if isinstance(why.__cause__, Disconnected):
+                why.text = why.text.rstrip("?") + LIMIT
+            raise
 
     def handshake(self, conn: Connection, until: float) -> Steps[None]:
         """The session's two frames; the answer is read by the link."""

@@ -52,6 +52,7 @@ from ..errors import (
     WireprotoError,
 )
 from ..net import retry
+from ..net.dial import was_reset
 from ..net.task import NEVER, Steps, Tasks
 from . import modes
 from .acl import OPEN
@@ -185,11 +186,12 @@ class Link(Asking):
         """The first connection. Raises what the last server said. Steps.
 
         A server that accepts and hangs up is asked again for a while: it starts, or has no quorum yet. Not so in the middle of TLS: that is
-        the wrong port. A silent one is asked until `deadline`.
+        the wrong port. A silent one is asked until `deadline`, and so is one that resets: it has too many connections from this address.
         """
         patience = min(deadline, time.monotonic() + self._server_timeout)
         waits = retry.Waits(self._rounds)
         before: TransportError | None = None
+        full = False  # it resets now and then, as one does that takes no more connections
         while True:
             try:
                 yield from self._establishing(deadline)
@@ -199,7 +201,8 @@ class Link(Asking):
                     before = why  # it says more than that a time is over
                 hung_up = isinstance(why, Disconnected) or (isinstance(why.__cause__, Disconnected) and not isinstance(why, TlsError))
                 again = time.monotonic() + waits.next()
-                until = patience if hung_up else deadline if isinstance(why, Unanswered) else 0.0
+                full = full or (hung_up and was_reset(why))
+                until = deadline if isinstance(why, Unanswered) or (hung_up and full) else patience if hung_up else 0.0
                 if again >= until or (yield self._closing, again):
                     if before is not why:
                         raise before from None
