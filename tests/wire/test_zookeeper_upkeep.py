@@ -157,7 +157,8 @@ def test_a_watch_on_a_missing_node_is_set_again_as_one(broker: DevBroker, dial: 
 def test_identities_are_given_first_on_every_connection(broker: DevBroker, dial: Any, node: str, seen: Any) -> None:
     tree = dial(user="ann", password="secret").tree()
     tree.add_auth("digest", "bob:x")
-    tree.get(node, watch=tree.watch())
+    kept = tree.watch()
+    tree.get(node, watch=kept)
     wait = waiter(tree)
     broker.kick("zookeeper")
     assert wait(State.CONNECTED)

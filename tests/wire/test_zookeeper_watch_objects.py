@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
 import time
+import weakref
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ import pytest
 import wireproto
 import wireproto.aio
 from wireproto.devbroker import DevBroker
+from wireproto.zookeeper.watch import CHILD
 
 PROTOCOL = "zookeeper"
 SECONDS = 20.0
@@ -76,3 +80,73 @@ def test_an_asyncio_watch_that_is_passed_again_waits_for_the_next_event(broker: 
             assert (await watch.wait(SECONDS)).path == node
 
     asyncio.run(body())
+
+
+# -- let go of --------------------------------------------------------------------------------------------------------------
+
+
+def noted(tree: Any, path: str) -> int:
+    return len(tree.link.events.table._books[CHILD].get(path, {}))
+
+
+def test_watches_that_nobody_holds_are_kept_by_no_one(dial: Any, node: str) -> None:
+    """One that is made anew in each round of a loop: nobody can wait for those of the rounds before."""
+    tree = dial().tree()
+    last, refs = None, []
+    for _ in range(300):
+        last = tree.watch()
+        refs.append(weakref.ref(last))
+        tree.children(node, watch=last)
+    gc.collect()
+    assert sum(ref() is not None for ref in refs) == 1
+    assert noted(tree, node) < 50
+    tree.create(f"{node}/below")
+    assert last.wait(SECONDS).path == node
+    assert noted(tree, node) == 0
+
+
+def test_asyncio_watches_that_nobody_holds_are_kept_by_no_one(broker: DevBroker, node: str) -> None:
+    async def body() -> None:
+        async with wireproto.aio.connect(broker.url("zookeeper"), **CLIENT) as client:
+            tree = client.tree()
+            last, refs = None, []
+            for _ in range(300):
+                last = tree.watch()
+                refs.append(weakref.ref(last))
+                await tree.children(node, watch=last)
+            gc.collect()
+            assert sum(ref() is not None for ref in refs) == 1
+            assert noted(tree, node) < 50
+            await tree.create(f"{node}/below")
+            assert (await last.wait(SECONDS)).path == node
+
+    asyncio.run(body())
+
+
+def test_a_watch_that_nobody_holds_is_not_set_again_and_can_be_taken_back(broker: DevBroker, dial: Any, node: str, seen: Any) -> None:
+    tree = dial().tree()
+    tree.children(node, watch=tree.watch())
+    kept = tree.watch()
+    tree.get(node, watch=kept)
+    gc.collect()
+    broker.kick("zookeeper")
+    armed = seen.wait("setWatches", 1, timeout=SECONDS)[0].message
+    assert (armed.data_watches, armed.child_watches) == ((node,), ())
+    tree.children(node, watch=tree.watch())
+    gc.collect()
+    tree.remove_watch(node, kept)
+    assert not tree.has_watch(node), "also the one that nobody waits for"
+
+
+def test_callbacks_that_grow_in_number_are_named_in_the_log(dial: Any, node: str, caplog: pytest.LogCaptureFixture) -> None:
+    tree = dial().tree()
+    with caplog.at_level(logging.WARNING, "wireproto.zookeeper"):
+        for _ in range(1023):
+            tree.children_async(node, watch=lambda _: None)
+        tree.children(node)
+        assert not caplog.records
+        tree.children(node, watch=lambda _: None)
+        tree.children(node)
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        f"1024 callbacks wait for a change of the children of {node}"
+    ]

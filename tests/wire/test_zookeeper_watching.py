@@ -181,9 +181,9 @@ def test_a_watch_that_stays_goes_from_the_server_though_another_one_waits_there(
 def test_a_watch_that_stays_and_is_being_set_anew_is_left_to_the_server(dial: Any, node: str, faults: Faults) -> None:
     tree, other = dial().tree(), dial().tree()
     first: list[WatchedEvent] = []
-    second = tree.watch()
+    second, listed = tree.watch(), tree.watch()
     tree.add_watch(node, first.append)
-    tree.children(node, watch=tree.watch())
+    tree.children(node, watch=listed)
     faults.delay("addWatch", 1.5)
     setting = threading.Thread(target=tree.add_watch, args=(node, second))
     setting.start()
@@ -200,8 +200,9 @@ def test_a_server_that_does_not_tell_a_watch_from_others_keeps_it(dial: Any, nod
     """Those before 3.9."""
     tree = dial().tree()
     called: list[WatchedEvent] = []
+    once = tree.watch()
     tree.add_watch(node, called.append)
-    tree.get(node, watch=tree.watch())
+    tree.get(node, watch=once)
     faults.error("removeWatches", code)
     tree.remove_watch(node, called.append)
     tree.remove_watch(node)

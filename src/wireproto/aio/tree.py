@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from wireproto.due import due
 from wireproto.errors import WireprotoError
@@ -29,11 +29,13 @@ class Watch:
     """A one-shot callback that a coroutine waits for: pass it as ``watch=``, then `wait`.
 
     Passed again when its event has been seen (by `wait`, or `fired`), it waits for the next one; else the event stays, so that one watch
-    may be passed for several nodes.
+    may be passed for several nodes. One that nobody holds any more is forgotten.
 
     Attributes:
         event: what it was called with.
     """
+
+    WAITED_FOR: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self.event: Any = None

@@ -25,11 +25,12 @@ from ..errors import ProtocolError, TimedOut, TransportError, WireprotoError
 from ..net.task import Steps
 from . import modes
 from . import operations as op
+from .callbacks import Callback, doubled
 from .codes import EventType, KeeperState, NoNode, WatcherType
 from .messages import ReplyHeader, WatcherEvent
 from .operations import HEADER
 from .session import Session, SessionEvent, State
-from .watch import CHILD, DATA, EXIST, PERSISTENT, RECURSIVE, Callback, Dispatcher, WatchedEvent, WatchTable
+from .watch import CHILD, DATA, EXIST, MANY, PERSISTENT, RECURSIVE, Dispatcher, WatchedEvent, WatchTable
 
 if TYPE_CHECKING:
     import threading
@@ -63,6 +64,13 @@ _SETTLE = 5.0
 _LOOK = 0.005
 """Seconds between looks whether another watch of a path is set by now: no longer than its answer takes, or the connection lasts."""
 _ALL = (DATA, EXIST, CHILD, PERSISTENT, RECURSIVE)
+_WAITED_FOR = {
+    DATA: "a change of the data of",
+    EXIST: "the creation of",
+    CHILD: "a change of the children of",
+    PERSISTENT: "any change of",
+    RECURSIVE: "any change below",
+}
 _STAY = {PERSISTENT: WatcherType.PERSISTENT, RECURSIVE: WatcherType.PERSISTENT_RECURSIVE}
 """Kinds whose events come until the servers' watch is removed, and what the servers call that."""
 
@@ -129,6 +137,7 @@ class Events:
         self._lock = lock
         self._answered = answered
         self._spent = spent
+        self._told = told
         self._setting: WeakSet[Watching] = WeakSet()  # on their way; a signal handler may keep one from being sent, and it is let go of
         self._removing: dict[str, Event] = {}
         self._listeners: dict[Listening, None] = {}
@@ -377,7 +386,10 @@ class Events:
                 kind = DATA if header.err == 0 else EXIST
             elif header.err:
                 return
-            self.table.add(kind, watching.path, watching.callback)
+            many = self.table.add(kind, watching.path, watching.callback)
+        if many >= MANY and doubled(many):
+            text = "%d callbacks wait for %s %s: one that is passed in each round of a loop is kept until the watch fires"
+            self._told.warning(("callbacks", kind, watching.path), text, many, _WAITED_FOR[kind], self._root.back(watching.path))
 
 
 def _exclude(one: Watching, other: Watching) -> bool:

@@ -24,6 +24,7 @@ from ..net.task import Steps, operation
 from . import multi as multi_module
 from . import operations as op
 from .call import Call
+from .callbacks import Callback
 from .codes import AddWatchMode, BadArguments, MarshallingError, NoAuth, NodeExists, NoNode, NotEmpty, NoWatcher, WatcherType
 from .errors import ConnectionLoss, Doubt
 from .link import ANY, CHILD, DATA, IF_EXISTS, Link, Watching
@@ -31,7 +32,7 @@ from .messages import ACL, AddWatchRequest, CheckWatchesRequest, ClientInfo, Rec
 from .paths import CONFIG, Chroot, join
 from .paths import parents as parents_of
 from .session import SessionEvent, State
-from .watch import PERSISTENT, RECURSIVE, Callback, Watch
+from .watch import PERSISTENT, RECURSIVE, Watch
 from .within import Scope, Stepwise, Within
 
 T = TypeVar("T")

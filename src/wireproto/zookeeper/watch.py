@@ -24,9 +24,10 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..due import due
+from .callbacks import Callback, Callbacks, doubled
 from .codes import EventType, KeeperState
 from .messages import SetWatches, SetWatches2
 
@@ -58,8 +59,9 @@ class WatchedEvent:
     zxid: int = -1
 
 
-Callback = Callable[[WatchedEvent], Any]
 Kind = str
+MANY = 1024
+"""So many paths may be kept, some of them nobody's by now, before it is looked for those; then each time that the number has doubled."""
 DATA, EXIST, CHILD, PERSISTENT, RECURSIVE = "data", "exist", "child", "persistent", "recursive"
 
 _FIRES: dict[int, tuple[Kind, ...]] = {
@@ -79,13 +81,14 @@ class Watch:
     """A one-shot callback that a thread waits for: pass it as ``watch=``, then `wait`.
 
     Passed again when its event has been seen (by `wait`, or `fired`), it waits for the next one; else the event stays, so that one watch
-    may be passed for several nodes.
+    may be passed for several nodes. One that nobody holds any more is forgotten.
 
     Args:
         loop: the client's loop (``tree.watch()`` makes one).
     """
 
-    __slots__ = ("_event", "_loop", "_seen")
+    __slots__ = ("__weakref__", "_event", "_loop", "_seen")
+    WAITED_FOR: ClassVar[bool] = True
 
     def __init__(self, loop: Loop) -> None:
         from .._net import Event
@@ -135,44 +138,48 @@ class Watch:
 class WatchTable:
     """Which callbacks wait for which path (the server's). A callback that is set twice on one path is called once. Not thread-safe."""
 
-    _books: dict[Kind, dict[str, dict[Callback, None]]] = field(
+    _books: dict[Kind, dict[str, Callbacks]] = field(
         default_factory=lambda: {kind: {} for kind in (DATA, EXIST, CHILD, PERSISTENT, RECURSIVE)}
     )
 
-    def add(self, kind: Kind, path: str, callback: Callback) -> None:
-        """Note that the server has set a watch."""
-        self._books[kind].setdefault(path, {})[callback] = None
+    def add(self, kind: Kind, path: str, callback: Callback) -> int:
+        """Note that the server has set a watch; how many callbacks wait for it now."""
+        book = self._books[kind]
+        callbacks = book.get(path)
+        if callbacks is None:
+            callbacks = book[path] = Callbacks()
+            if len(book) >= MANY and doubled(len(book)):
+                self._books[kind] = {path: callbacks for path, callbacks in book.items() if callbacks} | {path: callbacks}
+        return callbacks.add(callback)
 
     def remove(self, path: str, callback: Callback | None, kinds: tuple[Kind, ...]) -> bool:
         """Forget one callback (None: all) of a path; whether there was one."""
         found = False
         for kind in kinds:
-            book = self._books[kind]
-            callbacks = book.get(path, {})
+            callbacks = self._books[kind].get(path, Callbacks())
             if callback is None:
                 found |= bool(callbacks)
-                callbacks.clear()
             elif callback in callbacks:
                 found = True
-                del callbacks[callback]
-            if not callbacks:
-                book.pop(path, None)
+                callbacks.discard(callback)
+            if callback is None or not callbacks:
+                self._books[kind].pop(path, None)
         return found
 
     def has(self, path: str, kinds: tuple[Kind, ...]) -> bool:
         """Whether a callback waits for this path."""
-        return any(path in self._books[kind] for kind in kinds)
+        return any(self._books[kind].get(path) for kind in kinds)
 
     def fire(self, type_: int, path: str) -> list[Callback]:
         """Whom to call for an event; one-shot watches are forgotten."""
         called: dict[Callback, None] = {}
         for kind in _FIRES.get(type_, ()) + _REMOVES.get(type_, ()):
-            called.update(self._books[kind].pop(path, {}))
+            called.update(dict.fromkeys(self._books[kind].pop(path, ())))
         if type_ in _FIRES:
-            called.update(self._books[PERSISTENT].get(path, {}))
+            called.update(dict.fromkeys(self._books[PERSISTENT].get(path, ())))
             if type_ != EventType.NODE_CHILDREN_CHANGED and self._books[RECURSIVE]:
                 for above in _self_and_above(path):
-                    called.update(self._books[RECURSIVE].get(above, {}))
+                    called.update(dict.fromkeys(self._books[RECURSIVE].get(above, ())))
         return list(called)
 
     def clear(self) -> list[Callback]:
@@ -189,6 +196,7 @@ class WatchTable:
             zxid: last transaction that the session has seen; what happened after it is notified at once.
             packet: bytes of paths in one of them, but that one path is never divided.
         """
+        self._books = {kind: {path: callbacks for path, callbacks in book.items() if callbacks} for kind, book in self._books.items()}
         recursive = self._books[RECURSIVE]
         order = [(kind, path) for kind in (DATA, EXIST, CHILD, PERSISTENT, RECURSIVE) for path in self._books[kind]]
         # a recursive watch takes that of its node's children away from servers before 3.9 (see `modes`): it is set behind it
