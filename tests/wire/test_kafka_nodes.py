@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -158,6 +161,63 @@ def test_a_group_goes_on_when_its_coordinator_changes(broker: DevBroker, client:
     assert found == [0, 1]
     asked = m.OffsetFetchRequest(group_id=group, topics=(m.OffsetFetchRequestTopic(name=topic, partition_indexes=(0,)),))
     assert client.request(asked, version=7).topics[0].partitions[0].committed_offset == 2
+
+
+@contextmanager
+def at_an_old_address(client: Any, node: int) -> Iterator[None]:
+    """What a client has that knew a node before it came back under another address: nobody listens where it knows it."""
+    known = client.cluster.metadata.nodes[node]
+    with closing(socket.socket()) as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        client.cluster.metadata.nodes = {
+            **client.cluster.metadata.nodes,
+            node: replace(known, host="127.0.0.1", port=nobody.getsockname()[1]),
+        }
+        client.cluster.pool.drop_all("the node is gone")
+        yield
+
+
+def led_by_another(broker: DevBroker, topic: str, node: int) -> None:
+    """Have the topic led by a node that is not this one, so that nobody asks for its metadata because of that."""
+    if broker.call("kafka", "leader", topic, 0) == node:
+        broker.call("kafka", "move_leader", topic, 0, next(number for number in LISTENERS if number != node))
+
+
+def test_a_group_goes_on_when_its_coordinator_is_back_under_another_address(broker: DevBroker, client: Any, topic: str) -> None:
+    """FindCoordinator tells it; metadata, which is kept for minutes, does not yet."""
+    node = broker.call("kafka", "coordinator", topic)
+    led_by_another(broker, topic, node)
+    found: list[int] = []
+    with client.producer(topic) as producer, client.consumer(topic, group=topic, start=EARLIEST, heartbeat_interval=0.05) as consumer:
+        producer.send(b"0").position(SECONDS)
+        until(lambda: take(consumer, found) == 1)
+        with at_an_old_address(client, node):
+            consumer.commit(timeout=SECONDS)
+            assert client.cluster.metadata.nodes[node].address[1] == int(broker.address("kafka", LISTENERS[node]).rpartition(":")[2])
+        with at_an_old_address(client, node):
+            seen = broker.record("kafka")
+            until(lambda: consumer.poll(0.05) is None and bool(seen.requests("Heartbeat")))
+    assert found == [0]
+
+
+def test_transactions_go_on_when_their_coordinator_is_back_under_another_address(broker: DevBroker, client: Any, topic: str) -> None:
+    node = client.request(m.FindCoordinatorRequest(key_type=1, coordinator_keys=(topic,)), version=4).coordinators[0].node_id
+    led_by_another(broker, topic, node)
+    with client.transactions(topic) as work:
+        turn = work.begin()
+        turn.send(b"0", topic=topic)
+        work.topics.flush(SECONDS)
+        with at_an_old_address(client, node):
+            turn.commit(timeout=SECONDS)
+    assert read(client, topic) == [0]
+
+
+def test_a_producer_goes_on_when_a_leader_is_back_under_another_address(broker: DevBroker, client: Any, topic: str) -> None:
+    with client.producer(topic, linger=0.0) as producer:
+        for number in range(3):
+            with at_an_old_address(client, broker.call("kafka", "leader", topic, 0)):
+                producer.send(b"%d" % number).position(SECONDS)
+    assert read(client, topic) == [0, 1, 2]
 
 
 def test_a_group_is_known_to_its_coordinator_alone(broker: DevBroker, client: Any) -> None:

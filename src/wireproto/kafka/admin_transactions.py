@@ -292,7 +292,7 @@ class TransactionAdmin:
         reply = yield from self._cluster.asking(request, deadline, check=check)
         nodes: dict[int, list[str]] = {}
         for one in reply.coordinators:
-            nodes.setdefault(one.node_id, []).append(one.key)
+            nodes.setdefault(self._cluster.locate(one), []).append(one.key)
         return nodes
 
     @operation

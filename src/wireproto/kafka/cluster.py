@@ -10,7 +10,7 @@ May assume: the engine's pool and retry policy. Must not: know a role, or keep r
     any           one that is connected and not silent, else the first of bootstrap addresses and known nodes, in random order
     controller    Metadata's controller; in KRaft clusters any broker, which passes it on
     leader        of a topic's partition
-    coordinator   FindCoordinator's answer for a group or transaction, kept until it refuses
+    coordinator   FindCoordinator's answer for a group or transaction, kept until it refuses, at the address that stands there
 """
 
 from __future__ import annotations
@@ -198,7 +198,11 @@ class KafkaCluster(Runtime[KafkaOptions]):
         known = self.metadata.nodes.get(number)
         if known is None:
             raise Disconnected(f"node {number} is not in the cluster now")
-        return (yield from self.pool.getting(known.address, purpose, until))
+        try:
+            return (yield from self.pool.getting(known.address, purpose, until))
+        except ConnectError:
+            self.look(())  # it may have another address by now
+            raise
 
     def coordinating(self, name: str, kind: int, until: float) -> Steps[int]:
         """Number of the node that coordinates a group or transaction; looked up by a task that is shared."""
@@ -237,7 +241,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
             found = reply.coordinators[0] if version >= 4 else reply
             if found.error_code:
                 raise error(found.error_code, what, message=reply.NAME, peer=conn.peer)
-            return int(found.node_id)
+            return self.locate(found)
 
         until = self._later()
         node: int = yield from self._anywhere(what, ask, until)
@@ -246,6 +250,12 @@ class KafkaCluster(Runtime[KafkaOptions]):
         with self._lock:
             self._coordinators[kind, name] = node
         return node
+
+    def locate(self, found: Any) -> int:
+        """Take in where a coordinator listens, as FindCoordinator tells: metadata may have an address that it had before. Its number."""
+        with self._lock:
+            self.metadata.locate(int(found.node_id), found.host, found.port)
+        return int(found.node_id)
 
     def lost_coordinator(self, name: str, kind: int = GROUP) -> None:
         """It refused: look it up again next time."""

@@ -1,7 +1,7 @@
 """What is known of a cluster: its nodes, topics, partitions and their leaders.
 
 What it is: the metadata cache, sans-IO. MetadataResponses are fed in, questions are answered from memory; None means "not known: ask
-again". Topic entries are replaced, never changed, so that readers need no lock; `apply` and `hint` are called under its owner's.
+again". Topic entries are replaced, never changed, so that readers need no lock; `apply`, `hint` and `locate` are called under its owner's.
 May assume: answers come in any order and may be stale: an older leader epoch of the same topic never overwrites a newer one.
 Must not: send, sleep, or decide when to refresh.
 """
@@ -119,6 +119,12 @@ class Metadata:
         self.topics = {**self.topics, topic: _topic(topic, before.id, before.error, before.internal, leaders)}
         self.changes.note()
         return True
+
+    def locate(self, node: int, host: str, port: int) -> None:
+        """Where a node listens, as another answer than metadata has told."""
+        known = self.nodes.get(node)
+        if node >= 0 and host and (known is None or known.address != (host, port)):
+            self.nodes = {**self.nodes, node: Node(node, host, port, known.rack if known is not None else None)}
 
     def moves(self, before: Mapping[str, Topic]) -> Iterator[tuple[str, int, int, int]]:
         """Partitions (topic, number, node, node now) that are led by another node than in an earlier `topics`; -1: nobody leads."""
