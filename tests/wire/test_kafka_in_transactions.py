@@ -12,7 +12,7 @@ import pytest
 
 import patience
 import wireproto
-from wireproto import LATEST, aio
+from wireproto import LATEST, LogOffset, aio
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.faults import Faults
 from wireproto.errors import Aborted, Revoked, TimedOut
@@ -107,12 +107,35 @@ def test_positions_of_a_partition_that_is_not_ours_roll_back_what_is_awaited(bro
             tx = await work.begin()
             await tx.send(b"made of it", topic=name)
             with pytest.raises(Aborted):
-                await tx.commit_positions(log, {(topic, 7): wireproto.LogOffset(topic, 7, place.offset), (topic, number): place})
+                await tx.commit_positions(log, {(topic, 7): LogOffset(topic, 7, place.offset), (topic, number): place})
             with pytest.raises(Aborted):
                 await tx.commit()
 
     asyncio.run(work())
     assert stored(client, name) == []
+
+
+@pytest.mark.parametrize("how", ["where it began", "where it was sought"])
+def test_a_rewind_without_a_committed_position_goes_to_where_it_was_read_from(client: Any, name: str, how: str) -> None:
+    """Not to the end of the log, though a group without a position starts there."""
+    with client.consumer(f"in-{name}", name, start=LATEST) as log:
+        patience.until(lambda: log.poll(0.05) is None and len(log.assignment) == 2)
+        if how == "where it was sought":
+            log.seek({(f"in-{name}", 0): LogOffset(f"in-{name}", 0, 5)})
+        with client.producer(f"in-{name}") as producer:
+            for number in range(7):
+                producer.send(b"new %d" % number, partition=1)
+        expected = [b"new %d" % number for number in range(7)]
+        if how == "where it was sought":
+            expected += [b"%02d" % number for number in range(10, 20, 2)]
+        for _ in range(2):
+            found: list[bytes] = []
+            while len(found) < len(expected):
+                batch = log.poll(patience.LONG)
+                assert batch is not None, found
+                found += batch.values()
+            assert sorted(found) == sorted(expected)
+            log.rewind()
 
 
 def given_up(client: Any, faults: Faults, work: Any, name: str) -> Any:

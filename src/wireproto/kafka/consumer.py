@@ -90,6 +90,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
         self._missing = Waits(_MISSING)
         self._saved: dict[TopicPartition, int] = {}
         self._saved_at = time.monotonic()
+        self._began: dict[TopicPartition, int] = {}  # where each partition that is ours began to be read, or was set to
         self._handed: dict[TopicPartition, int] = {}  # where the newest batch of each partition ended, since it was given to us or set
         self._in_work: tuple[TopicPartition, int | None] | None = None  # the newest batch's partition, and what `_handed` had of it before
         self._torn: tuple[tuple[Cursor, int] | None, tuple[TopicPartition, int | None] | None] | None = None  # … as a broken poll began
@@ -229,8 +230,9 @@ class KafkaConsumer(PartingRole, DroppedRole):
             raise
         self._saved = dict(resume)
         self._handed.clear()
-        for key in sorted(mine):
-            self._fetcher.asking.add(*key, resume.get(key, begin.get(key, 0)), epoch=epochs.get(key, -1))
+        self._began = {key: resume.get(key, begin.get(key, 0)) for key in sorted(mine)}
+        for key, offset in self._began.items():
+            self._fetcher.asking.add(*key, offset, epoch=epochs.get(key, -1))
             if isinstance(self._start, Earliest):  # any other place is known to nobody: the next commit tells it, as that of Java's client
                 self._saved.setdefault(key, begin.get(key, -1))
         leading = self._coordinator.membership.leading
@@ -388,13 +390,20 @@ class KafkaConsumer(PartingRole, DroppedRole):
 
     @operation
     def rewind(self, *, timeout: float = 30.0) -> Steps[None]:
-        """Go back to where the group resumes, in all that is assigned: what was handed out since comes again. For who has rolled back."""
+        """Go back to where the group resumes, in all that is assigned: what was handed out since comes again. For who has rolled back.
+
+        A partition for which the group has no position goes back to where it began to be read here, or to where it was last sought.
+        """
         with self._only:
             deadline = due(timeout)
             mine = frozenset(self._fetcher.plan.cursors)
-            resume, begin, epochs = yield from self._resume(mine, deadline)
+            resume: dict[TopicPartition, int] = {}
+            epochs: dict[TopicPartition, int] = {}
+            if mine:
+                group, to = self._coordinator.group, self._coordinator.route
+                resume = yield from offsets.fetching(self._cluster, group, mine, deadline, to=to, epochs=epochs)
             for key in mine & self._fetcher.plan.cursors.keys():
-                self._fetcher.plan.seek(key, resume.get(key, begin.get(key, 0)))
+                self._fetcher.plan.seek(key, resume.get(key, self._began[key]))
                 self._fetcher.plan.cursors[key].position_epoch = epochs.get(key, -1)
                 self._handed.pop(key, None)
             self._dropped.clear()
@@ -488,6 +497,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
             found = yield from positions.finding(self._cluster, requests, deadline, committed=self._committed_only)
             for key, offset in found.items():
                 self._fetcher.plan.seek(key, offset)
+                self._began[key] = offset
                 self._handed.pop(key, None)
                 self._dropped.discard(key)
 
