@@ -316,6 +316,14 @@ def test_a_topic_that_migrates_is_written_where_it_is_now(when: str) -> None:
         out.close()
 
 
+def test_a_topic_that_has_migrated_when_its_producer_is_opened_is_written_there_at_once() -> None:
+    """The broker says so in place of its answer, which is not waited for: that would take all of the call's time."""
+    with PulsarServer() as green, PulsarServer(producer=migrating(green, 0)) as blue, wireproto.connect(blue.url) as client:
+        with client.producer("t", batching=False, timeout=20.0) as out:
+            assert out.send(b"a").position(20.0) is not None
+        assert (blue.count("producer"), green.count("producer"), green.count("send")) == (1, 1, 1)
+
+
 @pytest.mark.parametrize("role", [*ROLES, "producer"])
 def test_a_topic_that_has_migrated_grows_where_it_is_now(role: str) -> None:
     """Its old cluster knows nothing of that, and is not asked for the new partitions."""

@@ -19,13 +19,14 @@ from typing import Any, Final, Protocol
 
 from google.protobuf.message import Message
 
-from wireproto._net import SERVICE, Call, Connection, Mailbox, Push
+from wireproto._net import SERVICE, Call, Connection, Event, Mailbox, Push
 from wireproto.errors import ConnectError, TimedOut, WireprotoError
 from wireproto.net.offload import offload
-from wireproto.net.task import Steps, offloaded, reply
+from wireproto.net.task import Steps, first, offloaded, reply
 from wireproto.url import Address
 
 from . import PulsarApi_pb2 as api
+from .codes import ServiceNotReady
 from .frames import body, command_name, decode, encode, raise_error, reply_body
 
 PROTOCOL_VERSION: Final = 21
@@ -179,9 +180,23 @@ def ask(conn: Connection, command: Message, deadline: float, **context: Any) -> 
     return reply_body(frame, conn.peer, **context)
 
 
-def asking(conn: Connection, command: Message, until: float, **context: Any) -> Steps[Any]:
-    """`ask`, as steps."""
+def asking(conn: Connection, command: Message, until: float, elsewhere: Event | None = None, **context: Any) -> Steps[Any]:
+    """`ask`, as steps.
+
+    Args:
+        elsewhere: set where the broker says otherwise that the topic is in another cluster: then it does not answer, and ServiceNotReady is
+            raised at once.
+    """
     token = conn.next_token()
     command.request_id = token  # type: ignore[attr-defined]
-    frame = yield from reply(conn.submit(token, encode(command)), until)
-    return reply_body(frame, conn.peer, **context)
+    call = conn.submit(token, encode(command))
+    if elsewhere is not None:
+        try:
+            yield from first(conn.loop, (call, elsewhere), until)
+        except BaseException:
+            call.cancel()
+            raise
+        if elsewhere.done and not call.done:
+            call.cancel()
+            raise ServiceNotReady("the topic is in another cluster now", peer=conn.peer, **context)
+    return reply_body((yield from reply(call, until)), conn.peer, **context)

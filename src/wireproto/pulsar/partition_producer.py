@@ -26,7 +26,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from wireproto._codec import OutBatch, PulsarBatchBuilder, crc32c
-from wireproto._net import Call, Connection, producer_channel
+from wireproto._net import Call, Connection, Event, producer_channel
 from wireproto.errors import Closed, Disconnected, Forked, TimedOut, UsageError, WireprotoError
 from wireproto.flow.sender import Refused
 from wireproto.net.retry import Policy, Verdict, Waits, briefly, verdict
@@ -111,6 +111,7 @@ class PartitionProducer:
             self._queue = sender.core.queue(self)
         self._latest: Connection | None = None
         self._opening: Connection | None = None
+        self._elsewhere = Event(cluster.loop)  # set where PRODUCER is answered with TOPIC_MIGRATED
         self._settling: OutBatch | None = None  # acknowledged; a signal may have broken in before all was said
         self._stored = -1  # with `first_sequence`: the last id that the broker had under the name when the producer was opened
         self._doubted: set[int] = set()  # sequence ids of batches whose checksum the broker found wrong, once
@@ -177,11 +178,12 @@ class PartitionProducer:
             command.topic_epoch = self.topic_epoch
         if self._sender.transactional:
             command.txn_enabled = True
+        elsewhere = Event(self._cluster.loop)
         with self._lock:
-            self._opening = conn
+            self._opening, self._elsewhere = conn, elsewhere
         conn.route(producer_channel(self.id), self._sender.box)
         try:
-            reply = yield from asking(conn, command, until, topic=self.topic, partition=self.number)
+            reply = yield from asking(conn, command, until, elsewhere, topic=self.topic, partition=self.number)
             if not isinstance(reply, api.CommandProducerSuccess):
                 raise error_of(0, f"PRODUCER was answered with {reply.DESCRIPTOR.name}", peer=conn.peer)
             with self._lock:
@@ -372,7 +374,11 @@ class PartitionProducer:
             self._cluster.lookup.migrated(self.name, told, conn.peer)
         except WireprotoError as why:
             self._meets(why)
+        with self._lock:
+            elsewhere = self._elsewhere if self._opening is conn else None
         self.closed_by_broker(conn)
+        if elsewhere is not None:
+            elsewhere.set()
 
     # -- ends ---------------------------------------------------------------------------------------------------
 
