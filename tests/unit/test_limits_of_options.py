@@ -45,6 +45,8 @@ LIMITS: list[tuple[Any, dict[str, Any], dict[str, Any], str]] = [
     ),
     (PulsarOptions, {"linger": 0.0}, {"linger": -0.001}, "linger cannot be negative"),
     (PulsarOptions, {"admin": "http://h:8080"}, {"admin": "h:8080"}, "admin is the URL"),
+    (PulsarOptions, {"first_sequence": 2**63 - 1}, {"first_sequence": 2**63}, "first_sequence must be from 0 to"),
+    (PulsarOptions, {"first_sequence": 0}, {"first_sequence": -1}, "first_sequence must be from 0 to"),
     (PulsarOptions, {"admin": "https://h"}, {"admin": "pulsar://h"}, "admin is the URL"),
     *(
         (RocketOptions, {name: 1}, {name: 0}, f"{name} must be at least 1")

@@ -198,6 +198,14 @@ def test_a_producer_has_the_name_and_the_first_sequence_that_it_was_given(server
     assert server.commands("send")[-1].sequence_id == 0
 
 
+def test_what_has_no_sequence_id_left_is_not_sent(server: PulsarServer) -> None:
+    with wireproto.connect(server.url) as client, client.producer("t", first_sequence=2**63 - 1, batching=False) as producer:
+        assert producer.send(b"last").position(20.0) is not None
+        with pytest.raises(UsageError, match=r"ids end at 2\*\*63 - 1"):
+            producer.send(b"none").position(20.0)
+    assert [sent.sequence_id for sent in server.commands("send")] == [2**63 - 1]
+
+
 def test_a_receipt_of_what_the_broker_had_already_names_no_false_place(server: PulsarServer) -> None:
     """It comes with -1:-1, which as a start would be the beginning of the log."""
     server.answers["send"] = lambda link, send: receipt(send, 2**64 - 1, 2**64 - 1)

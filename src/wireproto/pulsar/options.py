@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 from wireproto.errors import OptionError
 from wireproto.net.options import CommonOptions
 
+SEQUENCES: Final = 1 << 63
+"""How many sequence ids there are: brokers take them for signed numbers."""
 _SENDING: Final = (
     *("compression", "batching", "batch_size", "batch_records", "linger", "hashing", "keyless", "producer_name"),
     *("delivery_timeout", "operation_timeout", "timeout"),
@@ -119,6 +121,8 @@ class PulsarOptions(CommonOptions):
                 raise OptionError(f"{name} must be above 0")
         if self.topic_epoch is not None and self.access_mode == "shared":
             raise OptionError("topic_epoch is for a producer that is alone: give it an access_mode")
+        if self.first_sequence is not None and not 0 <= self.first_sequence < SEQUENCES:
+            raise OptionError(f"first_sequence must be from 0 to 2**63 - 1: brokers know no other sequence ids, not {self.first_sequence}")
         if self.transaction_timeout < 0.001:
             raise OptionError("transaction_timeout must be above 0 seconds")
         for name in ("linger", "auto_commit_interval"):

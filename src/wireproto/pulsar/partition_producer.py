@@ -46,6 +46,7 @@ from .codes import (
 from .connection import BrokerInfo, asking
 from .frames import encode
 from .lookup import PRODUCER
+from .options import SEQUENCES
 
 if TYPE_CHECKING:
     from wireproto._net import Mailbox
@@ -153,8 +154,11 @@ class PartitionProducer:
         return self._make_builder(max_records=1 if several else min(left, self._options.batch_records))
 
     def check_ids(self, batch: OutBatch) -> None:
-        """Raises where the broker has some of the batch's ids and not all, as it may have told after the batch was begun: it would drop
-        records that it does not have."""
+        """Raises where there are no such ids, or where the broker has some of the batch's ids and not all, as it may have told after the
+        batch was begun: it would drop records that it does not have."""
+        if batch.sequence + batch.count > SEQUENCES:
+            text = f"sequence ids end at 2**63 - 1, and a batch of {batch.count} begins at {batch.sequence}"
+            raise UsageError(text, topic=self.topic, partition=self.number)
         if batch.sequence <= self._stored < batch.sequence + batch.count - 1:
             text = f"the broker has ids up to {self._stored} of producer {self._producer_name!r}, and a batch begins at {batch.sequence}"
             raise UsageError(f"{text} with more than those: send again with a new producer", topic=self.topic, partition=self.number)
