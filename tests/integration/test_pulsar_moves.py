@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -205,9 +206,16 @@ def test_a_new_subscription_begins_at_a_position(broker: Pulsar) -> None:
     with ours(broker) as client:
         with client.producer(topic, batching=False) as producer:
             places = [producer.send(b"%d" % number).position(30.0) for number in range(10)]
-        for name, where, first in (("at", places[4], 4), ("mapping", {(topic, -1): places[7]}, 7)):
+        starts = (
+            ("at", places[4], 4),
+            ("mapping", {(topic, -1): places[7]}, 7),
+            ("behind", replace(places[7], after=True), 8),
+            ("behind all", replace(places[9], after=True), 10),
+        )
+        for name, where, first in starts:
             with client.consumer(topic, name, start=where, mode="exclusive") as consumer:
                 assert values(consumer, 10 - first) == [b"%d" % number for number in range(first, 10)]
+                assert [(place.entry, place.after) for place in consumer.committed().values()] == [(first - 1, True)]
                 consumer.commit()
             with client.consumer(topic, name, start=EARLIEST, mode="exclusive") as consumer:
                 assert consumer.poll(0.5) is None  # the group's own position goes before `start`

@@ -223,7 +223,7 @@ def test_a_broker_that_starts_is_asked_again_until_the_time_is_over() -> None:
     ("place", "body"),
     [
         (MessageId("t", -1, 7, 4), {"ledgerId": 7, "entryId": 4, "partitionIndex": -1, "isExcluded": False}),
-        (MessageId("t", -1, 7, 4, after=True), {"ledgerId": 7, "entryId": 4, "partitionIndex": -1, "isExcluded": True}),
+        (MessageId("t", -1, 7, 4, after=True), {"ledgerId": 7, "entryId": 5, "partitionIndex": -1, "isExcluded": False}),
         (MessageId("t", -1, 7, 4, 0), {"ledgerId": 7, "entryId": 4, "partitionIndex": -1, "isExcluded": False, "batchIndex": 0}),
         (MessageId("t", -1, 7, 4, 2, after=True), {"ledgerId": 7, "entryId": 4, "partitionIndex": -1, "isExcluded": True, "batchIndex": 2}),
     ],

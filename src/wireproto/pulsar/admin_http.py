@@ -113,9 +113,14 @@ class AdminHttp:
             raise Malformed(f"the admin interface answered {method} {urlsplit(asked).path} with what is no JSON", peer=peer) from why
 
     def create_subscription(self, group: str, topic: TopicName, position: MessageId, deadline: float) -> Steps[bool]:
-        """Create a durable subscription beginning at a position; False when it exists."""
+        """Create a durable subscription beginning at a position; False when it exists.
+
+        Trap: brokers (4.2.4) pass over isExcluded of a whole entry, and begin with that; the one behind it need not be there yet.
+        """
         index = position.index if position.index >= 0 else -1
-        body = {"ledgerId": position.ledger, "entryId": position.entry, "partitionIndex": -1, "isExcluded": position.after}
+        behind = position.after and index < 0
+        entry = position.entry + 1 if behind else position.entry
+        body = {"ledgerId": position.ledger, "entryId": entry, "partitionIndex": -1, "isExcluded": position.after and not behind}
         if index >= 0:
             body["batchIndex"] = index
         try:
