@@ -119,10 +119,10 @@ class Receipt(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Seconds until a released message comes back, longer each time it was handed out: ``delivery.release(after=Backoff())``.
+    """Seconds until a released message comes back, longer with each attempt: ``delivery.release(after=Backoff())``.
 
     Attributes:
-        first: seconds after the first time. factor: growth from one time to the next. most: seconds at most.
+        first: seconds after the first attempt. factor: growth from one attempt to the next. most: seconds at most.
     """
 
     first: float = 10.0
@@ -130,12 +130,16 @@ class Backoff:
     most: float = 600.0
 
     def __call__(self, attempt: int) -> float:
-        return float(min(self.first * self.factor ** min(attempt, 64), self.most))
+        return float(min(self.first * self.factor ** min(attempt - 1, 64), self.most))
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A queue message in hand: a record, how often it was handed out before, and its two ways to end. Made by QueueConsumer."""
+    """A queue message in hand: a record, and its two ways to end. Made by QueueConsumer.
+
+    Attributes:
+        attempt: which time this is that the message is handed out, as the broker counts: 1 for the first one.
+    """
 
     record: Record
     attempt: int

@@ -69,7 +69,7 @@ class Queueing:
         log, place = log_of(delivery.position), place_of(delivery.position)
         self._journal.note("taken", self._name, self._life, log, place, name, delivery.attempt)
         self._seen += 1
-        if self._seen % BACK or delivery.attempt or self._finish.is_set():
+        if self._seen % BACK or delivery.attempt > 1 or self._finish.is_set():
             return self._acked(delivery)
         with contextlib.suppress(WireprotoError):  # told as a call; it comes again
             self._journal.timed(self._name, "release", END, lambda: delivery.release(END))

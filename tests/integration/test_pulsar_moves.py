@@ -161,11 +161,11 @@ def test_released_and_unacked_messages_of_a_batch_come_again(broker: Pulsar) -> 
                 producer.send(b"%d" % number)
             producer.flush()
             held = [queue.receive(20.0) for _ in range(4)]
-            assert [(d.value, d.attempt, d.position.index) for d in held] == [(b"%d" % n, 0, n) for n in range(4)]
+            assert [(d.value, d.attempt, d.position.index) for d in held] == [(b"%d" % n, 1, n) for n in range(4)]
             held[1].ack()
             held[2].release()
             again = queue.receive(20.0)
-            assert (again.value, again.attempt > 0) == (b"2", True)
+            assert (again.value, again.attempt > 1) == (b"2", True)
             again.ack()
         with client.queue(topic, "work") as queue:
             rest = [queue.receive(20.0), queue.receive(20.0)]

@@ -131,7 +131,7 @@ def works(protocol: str, client: Any) -> None:
     heard = time.monotonic()
     while len(found) < len(SENT):
         delivery = queue.receive(timeout=POLL)
-        if delivery is not None and protocol == "rocketmq" and delivery.value == SENT[-1] and not delivery.attempt:
+        if delivery is not None and protocol == "rocketmq" and delivery.value == SENT[-1] and delivery.attempt == 1:
             delivery.release(timeout=TIMEOUT)
             heard = time.monotonic()
         elif delivery is not None:

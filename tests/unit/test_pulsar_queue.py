@@ -90,7 +90,7 @@ def test_what_is_acknowledged_while_its_entry_comes_again_is_not_handed_out_agai
         second.ack(20.0)
         third.ack(20.0)
         (again,) = take(queue, 1)
-        assert (again.value, again.attempt) == (b"a", 1)
+        assert (again.value, again.attempt) == (b"a", 2)
         again.ack(20.0)
         nothing_more(server, queue)
 
@@ -139,7 +139,7 @@ def test_a_message_comes_back_after_its_delay_and_the_others_stay(server: Pulsar
         server.wait("redeliverUnacknowledgedMessages")
         assert server.moments("redeliverUnacknowledgedMessages")[0] - begun >= 0.3
         (back,) = take(queue, 1)
-        assert (back.value, back.attempt) == (b"a", 1)
+        assert (back.value, back.attempt) == (b"a", 2)
         for delivery in (back, *others):
             delivery.ack(20.0)
         nothing_more(server, queue)
@@ -196,14 +196,14 @@ def test_a_message_counts_how_often_it_was_handed_out_itself(server: PulsarServe
     server.answers["redeliverUnacknowledgedMessages"] = whole
     with wireproto.connect(server.url) as client, client.queue("t", "group") as queue:
         (first,) = take(queue, 1)
-        assert (first.value, first.attempt) == (b"a", 0)
-        first.release(20.0)
-        *others, first = take(queue, 3)
-        assert [(delivery.value, delivery.attempt) for delivery in others] == [(b"b", 0), (b"c", 0)]
         assert (first.value, first.attempt) == (b"a", 1)
         first.release(20.0)
-        (first,) = take(queue, 1)
+        *others, first = take(queue, 3)
+        assert [(delivery.value, delivery.attempt) for delivery in others] == [(b"b", 1), (b"c", 1)]
         assert (first.value, first.attempt) == (b"a", 2)
+        first.release(20.0)
+        (first,) = take(queue, 1)
+        assert (first.value, first.attempt) == (b"a", 3)
         for delivery in (first, *others):
             delivery.ack(20.0)
         nothing_more(server, queue)
@@ -215,10 +215,10 @@ def test_a_message_in_hand_does_not_count_what_another_of_its_batch_was_given_ba
         first, second = take(queue, 2)
         first.release(20.0)
         third, first = take(queue, 2)
-        assert [(delivery.value, delivery.attempt) for delivery in (third, first)] == [(b"c", 0), (b"a", 1)]
+        assert [(delivery.value, delivery.attempt) for delivery in (third, first)] == [(b"c", 1), (b"a", 2)]
         second.release(20.0)
         (second,) = take(queue, 1)
-        assert (second.value, second.attempt) == (b"b", 1)
+        assert (second.value, second.attempt) == (b"b", 2)
         for delivery in (first, second, third):
             delivery.ack(20.0)
         nothing_more(server, queue)
@@ -259,14 +259,14 @@ def test_a_message_that_is_always_given_back_holds_up_no_other_of_its_batch(serv
 
 
 def test_pauses_grow_with_the_attempts() -> None:
-    assert [Backoff(1.0, 3.0, 20.0)(attempt) for attempt in (0, 1, 2, 3, 1000)] == [1.0, 3.0, 9.0, 20.0, 20.0]
+    assert [Backoff(1.0, 3.0, 20.0)(attempt) for attempt in (1, 2, 3, 4, 1000)] == [1.0, 3.0, 9.0, 20.0, 20.0]
     with DevBroker(["pulsar"]) as broker, wireproto.connect(broker.url("pulsar")) as client:
         seen = broker.record("pulsar")
         with client.producer("t", batching=False) as producer:
             producer.send(b"poison")
         begun = time.monotonic()
         with client.queue("t", "group") as queue:
-            for attempt in range(4):
+            for attempt in range(1, 5):
                 (delivery,) = take(queue, 1)
                 assert delivery.attempt == attempt
                 delivery.release(after=Backoff(first=0.1, factor=2.0, most=0.3))

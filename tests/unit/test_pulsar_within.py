@@ -15,7 +15,7 @@ def in_hand(size: int) -> Unacked:
     entry = hand.looks_at(KEY, size)
     assert entry is not None
     for index in range(max(size, 1)):
-        assert hand.attempt(KEY, index, 0) == 0
+        assert hand.attempt(KEY, index, 0) == 1
         entry.waiting.discard(index)
         (entry.held if index else entry.delayed).add(index)
     return hand
@@ -42,7 +42,7 @@ def test_what_it_committed_is_done_with() -> None:
 def test_what_it_rolled_back_is_handed_out_when_it_comes_again() -> None:
     hand = in_hand(3)
     hand.back(KEY, 0)
-    assert hand.attempt(KEY, 0, 1) == 1
+    assert hand.attempt(KEY, 0, 1) == 2
     assert hand.attempt(KEY, 1, 1) is None, "the user has that one still"
 
 

@@ -208,7 +208,7 @@ def test_a_worker_acks_and_releases_while_nothing_else_of_it_is_under_way(broker
         await first.release()
         again = await worker.receive(30.0)
         assert again is not None
-        assert (again.value, again.attempt) == (b"job", 1)
+        assert (again.value, again.attempt) == (b"job", 2)
         await again.ack()
         with pytest.raises(UsageError, match="acked or released before"):
             await again.ack()

@@ -67,14 +67,14 @@ def test_a_message_is_shown_whole_and_comes_back_after_its_delay() -> None:
             async with client.queue("jobs", "g") as queue:
                 first = await queue.receive(LONG)
                 assert first is not None
-                assert (first.value, first.key, first.headers, first.attempt) == (b"value", b"key", (("name", b"text"),), 0)
+                assert (first.value, first.key, first.headers, first.attempt) == (b"value", b"key", (("name", b"text"),), 1)
                 assert first.position == first.record.position
                 begun = time.monotonic()
                 await first.release(after=lambda attempt: 0.3 + attempt)
                 again = await queue.receive(LONG)
                 assert again is not None
                 assert time.monotonic() - begun >= 0.3
-                assert (again.position, again.attempt) == (first.position, 1)
+                assert (again.position, again.attempt) == (first.position, 2)
                 await again.ack(LONG)
 
     with DevBroker(["pulsar"]) as broker:

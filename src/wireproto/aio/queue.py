@@ -19,7 +19,7 @@ class Delivery:
     """A queue message in hand; see `wireproto.records.Delivery`.
 
     Attributes:
-        record: the message. attempt: how often it was handed out before. made: the synchronous one.
+        record: the message. attempt: which time this is that it is handed out, from 1. made: the synchronous one.
     """
 
     __slots__ = ("_queue", "attempt", "made", "record")

@@ -360,7 +360,7 @@ class PulsarQueue(PartingRole):
 
 
 def _attempt(item: tuple[Any, int, Place, int]) -> int:
-    """How often a message that waits was handed out before."""
+    """Of a message that waits: which time it is handed out next."""
     return item[1]
 
 

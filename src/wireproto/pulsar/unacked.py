@@ -83,10 +83,10 @@ class Unacked:
         return entry
 
     def attempt(self, key: Key, index: int, sent: int) -> int | None:
-        """A message has come with its entry, sent again so often: how often it was handed out before; None: it is not to be, now."""
+        """A message has come with its entry, sent again so often: which time it is handed out now, from 1; None: it is not to be."""
         entry = self.entries[key]
         if entry.arrives(index):
-            return max(0, sent - self._unmet.get(key, {}).get(index, 0))
+            return 1 + max(0, sent - self._unmet.get(key, {}).get(index, 0))
         if sent > entry.sent and index in entry.wanted:
             self._not_met(key, index, sent - entry.sent)
         return None

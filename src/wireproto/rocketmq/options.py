@@ -65,7 +65,7 @@ class RocketOptions(CommonOptions):
 
         retry_level: delay level with which a released message comes back. 0: the broker's choice, 3 + number of attempts (10 s, 30 s, 1 min
             … 2 h, by its default table), as Java's consumer asks; 1: 1 s, 2: 5 s …; -1: it goes to the dead letters at once.
-        max_attempts: attempts after which a released message goes to the group's dead letters.
+        max_attempts: how often a released message comes back; the next release has it go to the group's dead letters.
         max_unacked: messages in hand and not ended, above which `receive` waits.
     """
 

@@ -4,7 +4,7 @@ What it is: the QueueConsumer role over the queue's layout, compatible with kazo
 ephemeral node of its name under ``taken``, an ack deletes message and claim in one transaction, a release deletes the claim. When the
 session is lost the servers delete the claims, and others take the messages: at least once.
 
-`attempt` is the data version of the message's node: a release writes the node, so it counts releases; a worker that died does not count.
+`attempt` follows the data version of the message's node: a release writes the node, so it counts releases; a worker that died does not.
 All workers of a queue share it; `group` is only a name that the claim carries.
 
 A signal handler may raise between any two bytecodes of `receive`, which has claimed a message by then, perhaps: a claim is noted before it
@@ -327,7 +327,7 @@ class QueueWorker(PartingRole):
         made = Claim(entry.name, scope, stat.version)
         builder = ColumnsBuilder("sequence")
         builder.append(data, timestamp=stat.ctime, position=entry.sequence)
-        delivery = Delivery(builder.finish().record(0, self.topic, 0), stat.version, partial(self._end, made))
+        delivery = Delivery(builder.finish().record(0, self.topic, 0), stat.version + 1, partial(self._end, made))
         self._claims[entry.name] = made
         self._vain = False
         self._waits.over()
