@@ -17,6 +17,7 @@ from spark.logs import Driven, ends, kept, planned, run
 from spark.peers import QUIET
 from wireproto.devbroker import DevBroker
 from wireproto.errors import DataLoss, OptionError
+from wireproto.rocketmq.errors import NoMaster
 from wireproto.rocketmq.messages import UpdateAndCreateTopicRequest
 from wireproto.spark import worker
 
@@ -192,6 +193,21 @@ def test_spark_goes_on_from_its_checkpoint_over_a_real_broker_that_joins(
     run(rows.select("value"), tmp_path)
     assert Counter(kept(spark, tmp_path)) == Counter(range(70))
     assert set(ends(tmp_path)[-1][name]) == {"broker-a/0", "broker-a/1", "broker-b/0", "broker-b/1"}
+
+
+def test_a_query_does_not_begin_without_a_broker_that_is_expected(cluster: Cluster, topic: str) -> None:
+    """The route of its topic does not tell that one is away: its queues are not there then, and their rows would be left out."""
+    cluster.show()
+    cluster.put(topic, range(40))
+    expecting = cluster.source(topic, expectedBrokers="ahead, dev")
+    assert sorted(planned(expecting)()) == list(range(40))
+    cluster.show(False)
+    refused = pytest.raises(NoMaster, match=r"no master of ahead is registered at the name server, which has dev: .* expectedBrokers")
+    with refused:
+        planned(expecting)
+    with refused, Driven(expecting) as query:
+        query.step()
+    assert len(planned(cluster.source(topic))()) == 20
 
 
 def test_a_task_asks_for_the_bounds_of_its_own_queue_alone(cluster: Cluster, topic: str) -> None:

@@ -151,7 +151,8 @@ class ReadSettings:
         tries, pause: how often offsets are asked for, seconds between.
         headers: hand headers out. extra: further columns by name.
         push_down: let filters decide what is read (see `pushdown.py` for what that asks of the program).
-        group: commit what was processed to this group. given: names of bounds and limits that were set, for checks of batch and stream.
+        group: commit what was processed to this group. brokers: names of those that must be there (RocketMQ).
+        given: names of bounds and limits that were set, for checks of batch and stream.
     """
 
     url: str
@@ -175,6 +176,7 @@ class ReadSettings:
     headers: bool = False
     extra: tuple[str, ...] = ()
     group: str | None = None
+    brokers: tuple[str, ...] = ()
     push_down: bool = False
     given: frozenset[str] = field(default_factory=frozenset)
 

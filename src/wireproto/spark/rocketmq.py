@@ -8,7 +8,7 @@ driver's number. Numbers without a queue, as older checkpoints have them, are ta
 
     nameServer    host:port, separated by ; or , or rocketmq://…      topic   names, separated by commas
     rocketmq.*    options of the client and its roles                  commitOffsetsToGroup   a group to commit to, for lag tools
-    the rest: see `options.py`
+    expectedBrokers   names of brokers without which nothing is begun  the rest: see `options.py`
 """
 
 from __future__ import annotations
@@ -59,6 +59,15 @@ class RocketMQLog(Log):
     protocol = "rocketmq"
     form = FORM
     gone = (TopicNotExist,)
+
+    def check(self, client: Client) -> None:
+        """Refuse to begin without a broker that is expected: a route names living ones alone, so that its rows would be left out."""
+        if self.settings.brokers:
+            there = cast(RocketClient, client).admin().brokers(timeout=client.timeout)
+            if absent := [name for name in self.settings.brokers if there.get(name) is None]:
+                known = ", ".join(name for name, master in there.items() if master is not None) or "none"
+                text = f"no master of {', '.join(absent)} is registered at the name server, which has {known}"
+                raise NoMaster(f"{text}: run the query when it is back, or correct the option expectedBrokers")
 
     def partitions(self, client: Client) -> list[TopicPartition]:
         with self.told():
@@ -175,7 +184,8 @@ class RocketMQWire(LogSource):
             raise OptionError("option topic is missing: the topics to read, separated by commas")
         client = client_options(options, "rocketmq.")
         more = {"poll_timeout": options.seconds("pollTimeout", 120.0), "group": options.text("commitOffsetsToGroup") or None}
-        return read_settings(options, url=url, client=client, topics=topics, **more)
+        brokers = options.names("expectedBrokers")
+        return read_settings(options, url=url, client=client, topics=topics, brokers=brokers, **more)
 
     def sink(self, options: Options, schema: StructType) -> Sink:
         from .rocketmq_sink import RocketMQSink, write_options
