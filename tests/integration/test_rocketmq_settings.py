@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 import wireproto
 from brokers import RocketMQ
 from patience import soon, until
+from wireproto.position import EARLIEST
 from wireproto.rocketmq.client import RocketClient
+from wireproto.rocketmq.codes import NoPermission
 from wireproto.rocketmq.errors import NotRetried
 from wireproto.rocketmq.messages import UpdateAndCreateSubscriptionGroupRequest, UpdateAndCreateTopicRequest
 
@@ -94,3 +97,25 @@ def test_a_message_is_not_given_back_where_it_may_lie_in_a_queue_that_nobody_rea
             second.release()
         widen(broker, client, f"%RETRY%{group}", 2)
         second.release()
+
+
+def test_a_group_that_is_stopped_is_waited_for_as_long_as_was_asked_for(
+    broker: RocketMQ, client: RocketClient, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = f"g-{topic}"
+    with client.consumer(topic, group, start=EARLIEST) as member, client.consumer(topic, f"{group}-2", recovery_timeout=1.0) as other:
+        for name in (group, f"{group}-2"):
+            configure(broker, client, name, consumeEnable=False)
+        put(client, topic, 3)
+        until(lambda: member.poll(0.2) or "has not been read for" in caplog.text)
+        assert "consumeEnable is false at the broker" in caplog.text
+        began = time.monotonic()
+        with pytest.raises(NoPermission, match=rf"subscription group no permission, {group}-2: its consumeEnable is false") as refused:
+            other.poll(60.0)
+        assert time.monotonic() - began >= 1.0
+        assert refused.value.topic in (topic, f"%RETRY%{group}-2"), "whichever was refused last"
+        assert (refused.value.partition, refused.value.peer) == (0, broker.addresses[1])
+        configure(broker, client, group)
+        found: list[bytes | None] = []
+        until(lambda: found.extend([*batch.values()] if (batch := member.poll(1.0)) is not None else []) or len(found) == 3)
+        assert found == [b"0", b"1", b"2"]

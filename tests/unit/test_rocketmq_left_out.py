@@ -11,7 +11,7 @@ from wireproto._codec import KafkaRoom, RemotingCommand, Slice
 from wireproto.errors import Disconnected, WireprotoError
 from wireproto.rocketmq import codes, remoting
 from wireproto.rocketmq.bodies import TopicRouteData
-from wireproto.rocketmq.errors import NoQueue, NotReadable
+from wireproto.rocketmq.errors import ConsumeDisabled, NoQueue, NotReadable
 from wireproto.rocketmq.options import RocketOptions
 from wireproto.rocketmq.pulls import LEFT_OUT, Cursor, Pulls
 from wireproto.rocketmq.route import Route
@@ -168,3 +168,10 @@ def test_what_refuses_a_queue_is_told_by_its_remark(code: int, remark: str, kind
 def test_no_other_refusal_is_taken_for_one(code: int, remark: str) -> None:
     error = remoting.error_of(RemotingCommand(code, remark=remark, flag=1), peer="h:1")
     assert not isinstance(error, NoQueue | NotReadable)
+
+
+def test_a_group_that_is_stopped_is_one_that_may_go_on() -> None:
+    error = remoting.error_of(RemotingCommand(16, remark="subscription group no permission, g", flag=1), peer="h:1")
+    assert isinstance(error, ConsumeDisabled)
+    assert error.retriable
+    assert "subscription group no permission, g: its consumeEnable is false" in str(error)

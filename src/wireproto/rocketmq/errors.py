@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from wireproto.errors import AuthError, DataLoss
 
@@ -12,6 +13,8 @@ NO_QUEUE = re.compile(r"queueId\[-?\d+\] is illegal")
 """What remarks say of a queue that there is not."""
 NOT_READ = "pulling message is forbidden"
 """What they say of a topic, or a broker, that is not to be read."""
+NOT_CONSUMED = "subscription group no permission"
+"""What they say of a group that is not to read."""
 
 
 class Denied(AuthError):
@@ -52,6 +55,15 @@ class NotRetried(codes.InvalidParameter):
 
 class NotReadable(codes.NoPermission):
     """The topic is not to be read there: code 16, told by its remark, where it is also a refusal of an account. Its route tells so too."""
+
+
+class ConsumeDisabled(codes.NoPermission):
+    """An operator has stopped the group at this broker by `consumeEnable`: code 16, told by its remark. It passes when that ends."""
+
+    retriable = True
+
+    def __init__(self, text: str = "", **context: Any) -> None:
+        super().__init__(f"{text}: its consumeEnable is false at the broker", **context)
 
 
 class PlaceLost(codes.PullOffsetMoved, DataLoss):

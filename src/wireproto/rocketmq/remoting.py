@@ -16,7 +16,7 @@ from wireproto.errors import BrokerError
 
 from . import codes
 from .acl import FIRST_5X
-from .errors import NO_QUEUE, NOT_READ, Denied, NoQueue, NoQueueBefore5, NotReadable, Shedding
+from .errors import NO_QUEUE, NOT_CONSUMED, NOT_READ, ConsumeDisabled, Denied, NoQueue, NoQueueBefore5, NotReadable, Shedding
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -72,4 +72,6 @@ def _by_remark(code: int, remark: str) -> type[BrokerError] | None:
         return NoQueueBefore5 if NO_QUEUE.search(remark) else None
     if code == codes.InvalidParameter.code:
         return NoQueue if NO_QUEUE.search(remark) else None
-    return NotReadable if code == codes.NoPermission.code and NOT_READ in remark else None
+    if code == codes.NoPermission.code:
+        return NotReadable if NOT_READ in remark else ConsumeDisabled if NOT_CONSUMED in remark else None
+    return None
