@@ -102,15 +102,25 @@ class Driven:
         self.stream = source.streamReader(StructType([StructField("value", BinaryType())]))
         self.at = at or self.stream.initialOffset()
 
-    def step(self) -> list[int]:
+    def asked(self, version: str = "4.2") -> Any:
+        """Where the next micro-batch ends, as this version of PySpark asks for it."""
+        stream = self.stream
+        given = stream.latestOffset(self.at, stream.getDefaultReadLimit()) if version == "4.2" else stream.latestOffset()
+        return json.loads(json.dumps(given))
+
+    def task(self, start: Any, end: Any) -> list[int]:
+        """The values of a micro-batch, sorted."""
+        parts = self.stream.partitions(start, end)
+        return sorted(int(value) for part in parts for batch in self.stream.read(part) for value in batch.column(0).to_pylist())
+
+    def step(self, version: str = "4.2") -> list[int]:
         """The values of the next micro-batch, sorted."""
-        end = json.loads(json.dumps(self.stream.latestOffset(self.at, self.stream.getDefaultReadLimit())))
-        parts = self.stream.partitions(self.at, end)
-        found = [int(value) for part in parts for batch in self.stream.read(part) for value in batch.column(0).to_pylist()]
+        end = self.asked(version)
+        found = self.task(self.at, end)
         if end != self.at:
             self.stream.commit(end)
         self.at = end
-        return sorted(found)
+        return found
 
     def __enter__(self) -> Driven:
         return self

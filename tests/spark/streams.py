@@ -54,9 +54,14 @@ def kept(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 def offsets(folder: Path) -> list[Any]:
-    """Ends of the micro-batches, as the checkpoint has them."""
+    """Ends of the micro-batches, as the checkpoint has them, without the topics' ids."""
     files = sorted((path for path in (folder / "checkpoint" / "offsets").iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
-    return [json.loads(path.read_text().splitlines()[2]) for path in files]
+    return [without_ids(json.loads(path.read_text().splitlines()[2])) for path in files]
+
+
+def without_ids(end: Any) -> Any:
+    """The end of a micro-batch as the JVM's connector reads it: to it the names of topics without partitions are nothing."""
+    return {topic: inner for topic, inner in end.items() if inner}
 
 
 def make(kafka: Kafka, topic: str, partitions: int = 1, **config: str) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
-import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,7 +11,8 @@ import pytest
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType, TimestampType
 
 import wireproto
-from spark.logs import Driven, planned, run
+from spark.embedded import filled, lines, source
+from spark.logs import Driven, planned
 from wireproto.devbroker import DevBroker
 from wireproto.errors import DataLoss, OptionError, TransportError, ValueUnsupported
 from wireproto.kafka.codes import UnknownTopicOrPartition
@@ -22,36 +20,16 @@ from wireproto.position import LogOffset
 from wireproto.spark.kafka import KafkaWire
 from wireproto.spark.kafka_options import client_config
 from wireproto.spark.kafka_sink import KafkaSink
-from wireproto.spark.listener import Lag
 from wireproto.spark.sink import pairs
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[DevBroker]:
     with DevBroker(["kafka"]) as found:
         yield found
-
-
-def filled(broker: DevBroker, topic: str, *counts: int) -> str:
-    """A topic whose partitions hold so many records: 0, 1, 2 …"""
-    with wireproto.connect(broker.url("kafka")) as client:
-        client.admin().create_topic(topic, partitions=len(counts))
-        with client.producer(topic) as out:
-            for partition, count in enumerate(counts):
-                for number in range(count):
-                    out.send(b"%d" % number, partition=partition)
-    return topic
-
-
-def source(broker: DevBroker, **options: str) -> KafkaWire:
-    return KafkaWire({"kafka.bootstrap.servers": broker.address("kafka"), "startingOffsets": "earliest", **options})
-
-
-def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name == "wireproto.spark" and record.levelno == logging.WARNING]
 
 
 def test_what_is_lost_is_told_where_it_does_not_fail_the_query(broker: DevBroker, caplog: pytest.LogCaptureFixture) -> None:
@@ -178,34 +156,6 @@ def test_a_first_micro_batch_runs_again_though_its_topic_has_grown(broker: DevBr
         assert found == ([b"0", b"1", b"2"] if start == "earliest" else [])
         again.at = end
         assert again.step() == [7]
-
-
-def test_a_commit_that_is_refused_is_told_and_the_query_goes_on(broker: DevBroker, caplog: pytest.LogCaptureFixture) -> None:
-    topic = filled(broker, "told-commit", 3)
-    with Driven(source(broker, subscribe=topic, commitOffsetsToGroup="lag")) as query, wireproto.connect(broker.url("kafka")) as client:
-        assert query.step() == [0, 1, 2]
-        assert client.admin().group_positions("lag", topic) == {(topic, 0): wireproto.LogOffset(topic, 0, 3)}
-        with client.producer(topic) as out:
-            out.send(b"3")
-        with client.consumer(topic, "lag", start=wireproto.EARLIEST) as member:
-            while not member.assignment:
-                member.poll(1.0)
-            assert query.step() == [3]
-            (line,) = lines(caplog)
-            assert line.startswith("kafka-wire: the ends of a micro-batch were not committed: ")
-            assert "lag" in line
-            with pytest.raises(OptionError, match=r"the group lag has members of its own \(.+\).*name a group that nobody is a member of"):
-                Driven(source(broker, subscribe=topic, commitOffsetsToGroup="lag"))
-
-
-def test_a_commit_for_a_topic_that_was_deleted_meanwhile_is_told(broker: DevBroker, caplog: pytest.LogCaptureFixture) -> None:
-    topic = filled(broker, "told-late-commit", 3)
-    with Driven(source(broker, subscribe=topic, commitOffsetsToGroup="late")) as query, wireproto.connect(broker.url("kafka")) as client:
-        assert query.step() == [0, 1, 2]
-        assert lines(caplog) == []
-        client.admin().delete_topic(topic)
-        query.stream.commit({topic: {"0": 2}})
-        assert lines(caplog) == [f"kafka-wire: the ends of {topic}-0 were not committed: they are not there"]
 
 
 def test_assigned_partitions_that_are_not_there_are_told_and_the_others_read(broker: DevBroker, caplog: pytest.LogCaptureFixture) -> None:
@@ -356,113 +306,3 @@ def test_a_stream_that_cannot_be_made_says_why_where_spark_shows_it(broker: DevB
     with pytest.raises(OptionError, match="endingTimestamp is not valid in a streaming query"):
         found.initialOffset()
     found.stop()
-
-
-class Report:
-    """A progress report, as far as the listener looks at it."""
-
-    def __init__(self, **facts: Any) -> None:
-        self.__dict__.update(facts)
-
-
-def test_lag_is_told_and_ends_are_committed_when_a_micro_batch_is_done(broker: DevBroker, caplog: pytest.LogCaptureFixture) -> None:
-    topic = filled(broker, "told-lag", 3, 9)
-    done = Report(endOffset=f'{{"{topic}": {{"0": 3, "1": 5.0}}}}', latestOffset=f'{{"{topic}": {{"0": 3, "1": 9}}}}', numInputRows=8)
-    other = Report(endOffset='"12:3:-1"', latestOffset=None, numInputRows=1)
-    progress = Report(name="orders", id="x", batchId=7, sources=[done, other])
-    with caplog.at_level(logging.INFO, "wireproto.spark"), wireproto.connect(broker.url("kafka")) as client:
-        Lag(client, "told-night").onQueryProgress(Report(progress=progress))
-        assert client.admin().group_positions("told-night", topic) == {
-            (topic, 0): wireproto.LogOffset(topic, 0, 3),
-            (topic, 1): wireproto.LogOffset(topic, 1, 5),
-        }
-        Lag(client, "told-other", "another").onQueryProgress(Report(progress=progress))
-        assert client.admin().group_positions("told-other", topic) == {}
-    first, second = [json.loads(record.getMessage()) for record in caplog.records][:2]
-    assert first == {"query": "orders", "batch": 7, "rows": 8, "behind": {"min": 0, "avg": 2.0, "max": 4}}
-    assert second == {"query": "orders", "batch": 7, "rows": 1}
-    with pytest.raises(OptionError, match="a client and a group go together"):
-        Lag(None, "told-night")
-
-
-class Waiting(Lag):
-    """Sets an event when a micro-batch was told."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.told = threading.Event()
-
-    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        super().onQueryProgress(event)
-        self.told.set()
-
-
-@pytest.mark.parametrize("version", ["4.2", "4.0"])
-def test_a_micro_batch_is_committed_when_news_are_asked_for_though_there_are_none(
-    broker: DevBroker, fresh: Callable[[str], str], version: str
-) -> None:
-    """Spark calls `commit` when it plans a micro-batch with rows: on a quiet topic never."""
-    topic = filled(broker, fresh("told-quiet"), 3)
-
-    def asked(query: Driven) -> Any:
-        stream = query.stream
-        return stream.latestOffset(query.at, stream.getDefaultReadLimit()) if version == "4.2" else stream.latestOffset()
-
-    with wireproto.connect(broker.url("kafka")) as client:
-
-        def committed() -> Any:
-            return [place.offset for place in client.admin().group_positions(topic, topic).values()]
-
-        with Driven(source(broker, subscribe=topic, commitOffsetsToGroup=topic)) as query:
-            end = asked(query)
-            query.stream.partitions(query.at, end)
-            assert committed() == []  # it may not be done yet
-            query.at = end
-            assert asked(query) == end
-            assert committed() == [3]
-            client.admin().commit(topic, {(topic, 0): LogOffset(topic, 0, 1)})
-            asked(query)
-            assert committed() == [1]  # once is enough
-        with Driven(source(broker, subscribe=topic, commitOffsetsToGroup=topic), end) as query:
-            if version == "4.0":
-                query.stream.partitions(end, end)  # so it hears where the query goes on
-            asked(query)
-            assert committed() == [3]
-
-
-def test_a_commit_that_failed_is_tried_again_when_news_are_asked_for(
-    broker: DevBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fresh: Callable[[str], str]
-) -> None:
-    topic = filled(broker, fresh("told-tried"), 3)
-    with Driven(source(broker, subscribe=topic, commitOffsetsToGroup=topic)) as query, wireproto.connect(broker.url("kafka")) as client:
-        with client.consumer(topic, topic, start=wireproto.EARLIEST) as member:
-            while not member.assignment:
-                member.poll(1.0)
-            monkeypatch.setattr(query.stream.log, "check_group", lambda client: None)
-            query.step()
-            query.step()
-            assert len(lines(caplog)) == 1  # not each time that Spark asks
-        query.stream._commit_again = 0.0  # its pause is over
-        query.step()
-        assert client.admin().group_positions(topic, topic) == {(topic, 0): LogOffset(topic, 0, 3)}
-        assert len(lines(caplog)) == 1
-
-
-def test_a_querys_last_micro_batch_is_committed_though_no_other_follows(
-    broker: DevBroker, spark: SparkSession, fresh: Callable[[str], str], tmp_path: Path
-) -> None:
-    """By the option, and by a listener."""
-    topic = filled(broker, fresh("told-last"), 4)  # another one where it is run once more (`late.py`)
-    group, ours = f"{topic}-group", f"{topic}-option"
-    options = {"kafka.bootstrap.servers": broker.address("kafka"), "subscribe": topic, "startingOffsets": "earliest"}
-    options["commitOffsetsToGroup"] = ours
-    with wireproto.connect(broker.url("kafka")) as client:
-        listener = Waiting(client, group)
-        spark.streams.addListener(listener)
-        try:
-            run(spark.readStream.format("kafka-wire").options(**options).load(), tmp_path)
-            assert listener.told.wait(60.0)
-        finally:
-            spark.streams.removeListener(listener)
-        for name in (group, ours):
-            assert client.admin().group_positions(name, topic) == {(topic, 0): LogOffset(topic, 0, 4)}, name

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import wireproto
 from patience import until
+from spark.embedded import filled
 from spark.logs import run, values
 from wireproto.devbroker import DevBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from wireproto.kafka.client import KafkaClient
 
 Fresh = Callable[[str], str]
 Said = Callable[[str], None]
@@ -25,12 +23,6 @@ Said = Callable[[str], None]
 @pytest.fixture(scope="module")
 def broker() -> Iterator[DevBroker]:
     with DevBroker(["kafka"]) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def client(broker: DevBroker) -> Iterator[KafkaClient]:
-    with wireproto.connect(broker.url("kafka")) as found:
         yield found
 
 
@@ -45,20 +37,10 @@ def said(spark: SparkSession, standard_error: Path) -> Said:
     return waited
 
 
-def filled(client: KafkaClient, topic: str, *counts: int) -> str:
-    """A topic whose partitions hold so many records: 0, 1, 2 …"""
-    client.admin().create_topic(topic, partitions=len(counts))
-    with client.producer(topic) as out:
-        for partition, count in enumerate(counts):
-            for number in range(count):
-                out.send(b"%d" % number, partition=partition)
-    return topic
-
-
 def test_a_batch_s_planner_and_its_workers_write_their_warnings_to_standard_error(
-    broker: DevBroker, client: KafkaClient, spark: SparkSession, said: Said, fresh: Fresh
+    broker: DevBroker, spark: SparkSession, said: Said, fresh: Fresh
 ) -> None:
-    topic = filled(client, fresh("warned"), 5)
+    topic = filled(broker, fresh("warned"), 5)
     broker.call("kafka", "trim", topic, 0, 3)
     options = {"assign": f'{{"{topic}": [0, 7]}}', "startingOffsets": f'{{"{topic}": {{"0": 0}}}}', "failOnDataLoss": "false"}
     table = spark.read.format("kafka-wire").options(**{"kafka.bootstrap.servers": broker.address("kafka"), **options}).load()
@@ -71,9 +53,9 @@ def test_a_batch_s_planner_and_its_workers_write_their_warnings_to_standard_erro
 
 
 def test_a_stream_s_planner_writes_its_warnings_to_standard_error(
-    broker: DevBroker, client: KafkaClient, spark: SparkSession, said: Said, fresh: Fresh, tmp_path: Path
+    broker: DevBroker, spark: SparkSession, said: Said, fresh: Fresh, tmp_path: Path
 ) -> None:
-    topic = filled(client, fresh("warned"), 2)
+    topic = filled(broker, fresh("warned"), 2)
     options = {"assign": f'{{"{topic}": [0, 7]}}', "startingOffsets": "earliest"}
     run(spark.readStream.format("kafka-wire").options(**{"kafka.bootstrap.servers": broker.address("kafka"), **options}).load(), tmp_path)
     said(f"kafka-wire: option assign names {topic}-7, which the cluster does not have: the others are read")

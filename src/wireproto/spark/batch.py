@@ -16,7 +16,7 @@ from ..position import EARLIEST, LATEST, AtTime, Position
 from . import worker
 from .bounds import bind, bound_now, located, wanted
 from .columns import Maker
-from .log import Log, Positions, Span
+from .log import Log, Positions, Span, remade
 from .options import check_batch
 from .pushdown import Pushed, Pushing
 
@@ -59,7 +59,10 @@ class LogReader(DataSourceReader):
         with log.open() as client:
             log.check(client)
             starts = wanted(log, client, EARLIEST if settings.start is None else settings.start, settings.option("starting"))
+            before = dict(log.topic_ids())
             stops = wanted(log, client, LATEST if settings.stop is None else settings.stop, settings.option("ending"))
+            for topic in remade(before, log.topic_ids()):
+                log.lost(f"the topic {topic} was deleted and made again while its read was planned")
             start = located(log, client, starts, starting=True)
             stop = located(log, client, stops, starting=False)
             stop = self.reachable(client, start, stop)

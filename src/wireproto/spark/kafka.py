@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .write import Sink
 
 _SLICE = 5.0
+_ID = "#"  # in no topic's name
 
 
 class KafkaLog(Log):
@@ -45,7 +46,7 @@ class KafkaLog(Log):
 
     def __init__(self, settings: ReadSettings) -> None:
         super().__init__(settings)
-        self._ids: dict[str, str | None] = {}
+        self._ids: dict[str, str] = {}
         self._absent: list[TopicPartition] = []
 
     @property
@@ -73,10 +74,7 @@ class KafkaLog(Log):
         keys = sorted((name, part.partition) for name, info in found.items() for part in info.partitions)
         if settings.assigned:
             keys = self._assigned(keys)
-        before, self._ids = self._ids, {name: info.details["topic_id"] for name, info in found.items()}
-        for name, now in self._ids.items():
-            if not same(before.get(name), now):  # offsets of a topic mean nothing in another one of its name
-                self.lost(f"the topic {name} was deleted and made again while the query ran")
+        self._ids = {name: info.details["topic_id"] for name, info in found.items() if info.details["topic_id"] is not None}
         return keys
 
     def _described(self, client: Client, names: Iterable[str] | None) -> dict[str, TopicInfo]:
@@ -143,6 +141,16 @@ class KafkaLog(Log):
         for span in spans:
             span.identity = self._ids.get(span.topic)
         return spans
+
+    def topic_ids(self) -> dict[str, str]:
+        return self._ids
+
+    def with_ids(self, tree: dict[str, Any], ids: Mapping[str, str]) -> dict[str, Any]:
+        """An id stands in the name of a topic without partitions, which cannot be: to the JVM's connector it is none."""
+        return {**tree, **{f"{topic}{_ID}{one}": {} for topic, one in ids.items() if topic in tree}}
+
+    def ids_in(self, tree: Tree) -> dict[str, str]:
+        return dict(name.split(_ID, 1) for name in tree if _ID in name)
 
     def pin(self, tree: dict[str, Any], keys: Iterable[TopicPartition]) -> dict[str, Any]:
         """Marked offsets are written as 23.0: the same number to JSON and to the JVM's connector, which itself never writes one so."""

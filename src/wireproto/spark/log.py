@@ -189,6 +189,10 @@ class Log(ABC):
         """
         return ()
 
+    def topic_ids(self) -> dict[str, str]:
+        """What tells each topic that `partitions` showed last from another one of its name; only Kafka's have such a thing."""
+        return {}
+
     # --- in checkpoints ---
 
     def to_json(self, positions: Positions) -> dict[str, Any]:
@@ -223,6 +227,14 @@ class Log(ABC):
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise OptionError(f"{value!r} is no offset")
         return LogOffset(topic, partition, value)
+
+    def with_ids(self, tree: dict[str, Any], ids: Mapping[str, str]) -> dict[str, Any]:
+        """What `to_json` made, with the ids of its topics beside."""
+        return tree
+
+    def ids_in(self, tree: Tree) -> dict[str, str]:
+        """The ids that `with_ids` put beside the positions."""
+        return {}
 
     def pin(self, tree: dict[str, Any], keys: Iterable[TopicPartition]) -> dict[str, Any]:
         """What `to_json` made, marked: in these partitions the first micro-batch only pins the place where its query begins."""
@@ -299,6 +311,11 @@ def moved(place: Position, offset: int) -> Position:
 
 def moved_all(like: Positions, offsets: Mapping[TopicPartition, int]) -> Positions:
     return {key: moved(like[key], offset) for key, offset in offsets.items()}
+
+
+def remade(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Topics that were deleted and made again, by their ids: offsets of the one mean nothing in the other."""
+    return sorted(topic for topic, one in before.items() if now.get(topic, one) != one)
 
 
 def named(keys: Iterable[TopicPartition]) -> str:

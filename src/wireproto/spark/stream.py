@@ -12,6 +12,9 @@ the initial offset again. Partitions where that may lie further on by then (late
 batch, whose end pins their place, and says so (`Log.pin`). A first batch whose end does not say so was planned by another connector, which
 keeps its start where this API cannot see it: run again, its rows are lost, and that is told.
 
+A topic made again. Beside the positions stand ids of their topics, where the protocol has them. A topic whose id is another one counts as
+lost, and what goes on begins at the beginning of all its partitions, as in those of any new topic.
+
 Commits to a group. Spark calls `commit` for a micro-batch when it plans the next one that has rows, on a quiet topic never. But whenever it
 asks where the log ends, also at the end of an AvailableNow query, all before the place that it asks from is done.
 Must not: know a protocol.
@@ -21,7 +24,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +35,7 @@ from ..position import EARLIEST, LATEST, AtTime, Latest, TopicPartition
 from . import batch
 from .bounds import resolve
 from .columns import Maker
-from .log import Log, Positions, Span, logger, named, retried
+from .log import Log, Positions, Span, logger, named, remade, retried
 from .options import check_stream
 
 if TYPE_CHECKING:
@@ -70,6 +73,9 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pin = False
         self._drifting: set[TopicPartition] = set()
         self._last: Positions | None = None
+        self._ids: dict[str, str] = {}
+        self._target_ids: dict[str, str] = {}
+        self._remade: set[tuple[str, str]] = set()
         self._committed: Positions | None = None
         self._commit_again = math.inf
         self._away: frozenset[TopicPartition] = frozenset()
@@ -104,8 +110,9 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._drifting = {key for key, place in each.items() if self.drifts(place)}
         self._pin = True
         self._initial = self._last = found
+        self._ids = self.log.topic_ids()
         self.log.hold(client, found)
-        return self.log.to_json(found)
+        return self.log.with_ids(self.log.to_json(found), self._ids)
 
     def drifts(self, place: Place) -> bool:
         """Whether this place may lie further on when it is asked for again."""
@@ -127,6 +134,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._now = True
         client = self.client()
         self._target = retried(self.log, lambda: self.log.ends(client, self.log.partitions(client), LATEST))
+        self._target_ids = self.log.topic_ids()
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
         """Where the next micro-batch ends; `start` again when there is nothing to do.
@@ -138,28 +146,54 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = self.log.from_json(self.client(), start) if start is not None else self._last
         if begin is not None and begin != self._initial and self.log.lag_only:
             self.committed(begin)
-        latest = self._latest = self.newest(begin) if self._target is None else self.held(begin, self._target)
+        known = self._ids if start is None else self.log.ids_in(start)
+        at, latest, ids = self.newest(begin, known)
+        self._latest = latest
         pins = self._drifting if self._pin and begin is not None and begin == self._initial else set()
-        if begin is not None and pins:
-            latest = {key: begin[key] if key in pins else place for key, place in latest.items()}
+        if at is not None and pins:
+            latest = {key: at[key] if key in pins and key in at else place for key, place in latest.items()}
         self._pin = False
-        if begin is not None and (limit is None or not isinstance(limit, ReadAllAvailable)):
-            latest = self.admitted(begin, latest)
-        self._last = latest
-        if pins or latest != begin or not told:
-            told = self.log.pin(self.log.to_json(latest), pins)
+        if at is not None and (limit is None or not isinstance(limit, ReadAllAvailable)):
+            admitted = self.admitted(at, latest)
+            at, latest, ids = (begin, begin or {}, known) if admitted is None else (at, admitted, ids)
+        self._last, self._ids = latest, ids
+        if pins or not at == begin == latest or not told:
+            told = self.log.pin(self.log.with_ids(self.log.to_json(latest), ids), pins)
         self._told = told  # the same words for the same places: Spark compares texts
         return told
 
-    def newest(self, begin: Positions | None) -> Positions:
-        """The ends now. A broker that has just become leader may tell an end before what it told already: it is asked again."""
+    def newest(self, begin: Positions | None, known: Mapping[str, str]) -> tuple[Positions | None, Positions, dict[str, str]]:
+        """Ask where the logs end, or take the end that the query has.
+
+        A broker that has just become leader may tell an end before what it told already: it is asked again.
+
+        Args:
+            begin: where the micro-batch begins. known: ids of its topics.
+        Returns:
+            where it begins in topics that are still the same ones; the ends; ids of their topics.
+        """
         client, settings = self.client(), self.log.settings
+        if self._target is not None:
+            begin = self.in_same_topics(begin, known, self._target_ids)
+            return begin, self.held(begin, self._target), self._target_ids
         for left in range(settings.tries - 1, -1, -1):
-            found = self.held(begin, retried(self.log, lambda: self.log.ends(client, self.log.partitions(client), LATEST)))
-            if not behind(begin, found) or not left:
+            found = retried(self.log, lambda: self.log.ends(client, self.log.partitions(client), LATEST))
+            ids = self.log.topic_ids()
+            at = self.in_same_topics(begin, known, ids)
+            found = self.held(at, found)
+            if not behind(at, found) or not left:
                 break
             time.sleep(settings.pause)
-        return found
+        return at, found, ids
+
+    def in_same_topics(self, begin: Positions | None, known: Mapping[str, str], ids: Mapping[str, str]) -> Positions | None:
+        """The start without topics that were deleted and made again since, which are lost: the partitions of the new one are new ones."""
+        again = set(remade(known, ids))
+        for topic in sorted(again):
+            if (topic, ids[topic]) not in self._remade:
+                self.log.lost(f"the topic {topic} was deleted and made again")
+                self._remade.add((topic, ids[topic]))
+        return begin and {key: place for key, place in begin.items() if key[0] not in again}
 
     def held(self, begin: Positions | None, found: Positions) -> Positions:
         """The ends, none before `begin` where the log itself goes on: a transaction is open that the query did not mind before.
@@ -179,15 +213,15 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         true = self.log.written(self.client(), back)
         return {**found, **{key: begin[key] for key in back if key in true and true[key] >= begin[key]}}
 
-    def admitted(self, begin: Positions, latest: Positions) -> Positions:
-        """The part of what is there that the options admit to one micro-batch."""
+    def admitted(self, begin: Positions, latest: Positions) -> Positions | None:
+        """The part of what is there that the options admit to one micro-batch; None where there is to be none yet."""
         settings, client = self.log.settings, self.client()
         fresh = latest.keys() - begin.keys()
         start = {**begin, **(self.log.ends(client, fresh, EARLIEST) if fresh else {})}
         now = time.monotonic()
         delayed = settings.min_rows is not None and not self._now and self._triggered and now - self._triggered < settings.max_delay
         if delayed and self.log.waiting(client, start, latest) < (settings.min_rows or 0):
-            return begin
+            return None
         self._triggered = now
         if settings.max_rows is None and settings.max_bytes is None:
             return latest
@@ -201,6 +235,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of a micro-batch, after a check that everything in it is still there."""
         if start == end:
             self._last, self._told = self.log.from_json(self.client(), start), start  # how PySpark 4.0 and 4.1 tell where a query goes on
+            self._ids = self.log.ids_in(start)
             return []
         log, client = self.log, self.client()
         begin, stop = log.from_json(client, start), log.from_json(client, end)
@@ -211,6 +246,8 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._pin and begin == self._initial and begin.keys() & stop.keys():
             # run again, for nobody asked for its end: what it does not have was added since, and is read from its beginning by the next one
             begin = {key: place for key, place in begin.items() if key in stop}
+        before, ids = log.ids_in(start), log.ids_in(end)
+        begin = self.in_same_topics(begin, before, ids) or {}
         gone = begin.keys() - stop.keys()
         if gone:
             other = "; or the checkpoint is another query's: give this one a checkpointLocation of its own" if gone == begin.keys() else ""
@@ -222,14 +259,17 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             begin = {**begin, **foreign}
         begin = self.with_new(begin, stop)
-        self._last, self._told = stop, end
+        self._last, self._told, self._ids = stop, end, ids
         spans: list[Span] = []
         for key in sorted(stop.keys() & begin.keys()):
             if begin[key] < stop[key]:
                 spans.append(Span(*key, begin[key], stop[key]))
             elif stop[key] < begin[key] and key not in replayed:
                 log.lost(f"{key[0]}-{key[1]} went back from {begin[key]} to {stop[key]}: its topic was deleted and made again, or cut off")
-        return log.cut(client, spans) if spans else []
+        spans = log.cut(client, spans) if spans else []
+        for span in spans:
+            span.identity = ids.get(span.topic, span.identity)
+        return spans
 
     def with_new(self, begin: Positions, stop: Positions) -> Positions:
         """The start with partitions added since, which begin at their beginning."""
