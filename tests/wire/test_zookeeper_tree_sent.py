@@ -251,8 +251,8 @@ def test_a_watch_that_is_taken_back_is_taken_from_the_server_when_it_was_the_las
     assert [one.message.mode for one in seen.requests("addWatch")] == [0, 1]
     assert tree.has_watch("/w")
     assert tree.has_watch("/w", WatcherType.ANY)
-    assert not tree.has_watch("/w", WatcherType.CHILDREN)
-    assert seen.requests("checkWatches")[-1].message.type == int(WatcherType.CHILDREN)
+    assert not tree.has_watch("/w", WatcherType.DATA)
+    assert seen.requests("checkWatches")[-1].message.type == int(WatcherType.DATA)
     tree.remove_watch("/w", first)
     assert [one.message.type for one in seen.requests("removeWatches")] == [WatcherType.PERSISTENT], "the other callback needs its own"
     assert tree.has_watch("/w", WatcherType.PERSISTENT_RECURSIVE)
