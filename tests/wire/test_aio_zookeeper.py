@@ -98,6 +98,24 @@ def test_the_events_of_a_tree_end_with_its_session(broker: DevBroker) -> None:
     assert [event.type for event in run(broker, body)] == [EventType.NODE_CREATED, EventType.NONE]
 
 
+@pytest.mark.parametrize("end", ["close", "leave"])
+def test_every_iterator_of_one_nodes_events_ends_with_them(broker: DevBroker, end: str) -> None:
+    async def body(client: wireproto.aio.Client) -> list[list[Any]]:
+        tree = client.tree()
+        path = await tree.create("/many-", sequence=True)
+        events = tree.events(path)
+        await events.__aenter__()
+        waiting = [asyncio.ensure_future(_all(events)) for _ in range(3)]
+        await tree.set(path, b"1")
+        await (client.close() if end == "close" else events.__aexit__(None, None, None))
+        told = await asyncio.wait_for(asyncio.gather(*waiting), LONG)
+        assert await asyncio.wait_for(_all(events), LONG) == []
+        return told
+
+    told = [event.type for events in run(broker, body) for event in events]
+    assert sorted(told) == sorted([EventType.NODE_DATA_CHANGED, *([EventType.NONE] if end == "close" else [])]), "each event goes to one"
+
+
 async def _all(events: Any) -> list[Any]:
     return [event async for event in events]
 

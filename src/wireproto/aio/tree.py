@@ -72,8 +72,11 @@ _LEAVING: set[asyncio.Future[None]] = set()
 
 
 class Events:
-    """Events of a node, or of all below it: ``async with tree.events(path) as events: async for event in events``. They end with the
-    session, whose end is the last of them."""
+    """Events of a node, or of all below it: ``async with tree.events(path) as events: async for event in events``.
+
+    They end with the session, whose end is the last of them, or with the ``async with``. Where several tasks iterate, each event goes to
+    one of them, and the end to all.
+    """
 
     def __init__(self, tree: Tree, path: str, recursive: bool) -> None:
         self._tree, self._path, self._recursive = tree, path, recursive
@@ -95,8 +98,11 @@ class Events:
             await asyncio.shield(leaving)  # who is cancelled here leaves no watch behind
 
     async def _left(self) -> None:
-        with suppress(WireprotoError):  # it is gone with its session, say
-            await self._tree.remove_watch(self._path, self._told, timeout=5.0)
+        try:
+            with suppress(WireprotoError):  # it is gone with its session, say
+                await self._tree.remove_watch(self._path, self._told, timeout=5.0)
+        finally:
+            self._queue.put_nowait(None)
 
     def __aiter__(self) -> Self:
         return self
@@ -105,7 +111,11 @@ class Events:
         if self._over:
             raise StopAsyncIteration
         event = await self._queue.get()
-        self._over = event.type == _GONE
+        if event is None or event.type == _GONE:
+            self._over = True
+            self._queue.put_nowait(None)  # for the next who waits
+        if event is None:
+            raise StopAsyncIteration
         return event
 
 
