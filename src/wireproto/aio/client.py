@@ -66,12 +66,19 @@ class Client:
     def _begun(self, make: Callable[[], Steps[Any]], deadline: float = NEVER) -> Steps[Any]:
         """What these steps make, of a client that is connected where it needs to be: the first who comes sees to it. Raises TimedOut."""
         if not self._ready:
-            beginning = self._made.cluster.tasks.shared(("begin",), self._made.beginning, "the first connection")
+            beginning = self._made.cluster.tasks.shared(("begin",), self._beginning, "the first connection")
             if not (yield beginning, deadline):
                 raise TimedOut("the client is not connected yet")
             beginning.result()
             self._ready = True
         return (yield from make())
+
+    def _beginning(self) -> Steps[None]:
+        """Import what roles are made from, in a thread, and connect where that is needed."""
+        imported = self._made.importing()
+        if imported is not None:
+            yield imported
+        yield from self._made.beginning()
 
     def _steps(self, name: str, *args: Any, **options: Any) -> Callable[[], Steps[Any]]:
         """What makes the steps of the client's own method of this name."""

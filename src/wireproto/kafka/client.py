@@ -36,6 +36,7 @@ class KafkaClient(ClientBase[KafkaCluster]):
     """What `wireproto.connect("kafka://…")` returns."""
 
     protocol = "kafka"
+    made_from = (".sending", ".producer", "..flow.topics", ".reader", ".consumer", ".transactions", ".admin")
 
     def __init__(self, options: KafkaOptions, addresses: Sequence[Address]) -> None:
         super().__init__(KafkaCluster(options, addresses))

@@ -7,14 +7,18 @@ May assume: nothing of a protocol. Must not: import an adapter.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
+from importlib import import_module
+from importlib.util import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
 from weakref import WeakSet
 
 from wireproto import protocols
-from wireproto._net import Connection, Loop, OneAfterAnother
+from wireproto._net import Connection, Event, Loop, OneAfterAnother
 from wireproto.due import due
 from wireproto.errors import (
     ConnectError,
@@ -35,6 +39,7 @@ from wireproto.url import Address
 from . import debug, dial, retry
 from .address import SocketAddress
 from .closing import Closing
+from .offload import offload
 from .options import CommonOptions
 from .pool import Pool, pause
 from .task import NEVER, Steps, Tasks, retrying
@@ -292,9 +297,11 @@ class ClientBase(Closing, Generic[Cluster]):
 
     Attributes:
         cluster: what the roles use.
+        made_from: modules that roles are made from and that their first use imports, beside the client's own.
     """
 
     protocol: ClassVar[str] = ""
+    made_from: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -321,6 +328,12 @@ class ClientBase(Closing, Generic[Cluster]):
     def beginning(self) -> Steps[None]:
         """What `connect` waits for, as steps: the first connection, where a client needs one."""
         yield from ()
+
+    def importing(self) -> Event | None:
+        """Have a thread import what roles are made from, for who must not stand still meanwhile; the end of that, if there is anything."""
+        package = type(self).__module__.rpartition(".")[0]
+        missing = [name for name in (resolve_name(name, package) for name in self.made_from) if name not in sys.modules]
+        return offload(self.loop, _import, missing) if missing else None
 
     def ending(self, deadline: float) -> Steps[None]:
         """What a close waits for behind the ends of the roles, as steps: the end of a session, say."""
@@ -388,3 +401,10 @@ class ClientBase(Closing, Generic[Cluster]):
             self.cluster.close()
         if problem is not None:
             raise problem
+
+
+def _import(names: Sequence[str]) -> None:
+    """One that cannot be imported is left to its role, which says so."""
+    for name in names:
+        with suppress(ImportError):
+            import_module(name)

@@ -41,6 +41,7 @@ class PulsarClient(ClientBase[PulsarCluster]):
     """A client of one Pulsar cluster; see `wireproto.roles.Client`."""
 
     protocol = "pulsar"
+    made_from = (".sending", ".producer", "..flow.topics", ".reader", ".consumer", ".queue", ".transactions", ".admin")
 
     def __init__(self, options: PulsarOptions, addresses: Sequence[Address]) -> None:
         super().__init__(PulsarCluster(options, addresses))

@@ -38,6 +38,7 @@ class RocketClient(ClientBase[RocketCluster]):
     """What `wireproto.connect("rocketmq://…")` returns. Thread-safe."""
 
     protocol = "rocketmq"
+    made_from = (".producer", "..flow.topics", ".reader", ".consumer", ".queue", ".staged", ".admin", ".plans")
 
     def __init__(self, options: RocketOptions, name_servers: Sequence[Address]) -> None:
         super().__init__(RocketCluster(options, name_servers))
