@@ -238,3 +238,23 @@ def test_the_ensemble_is_changed_and_its_configuration_watched(client: Any, brok
     again, _ = tree.reconfigure(joining=third, timeout=SECONDS)
     assert third.encode() in again
     oracle("ZooKeeper 3.9.5, live", operations_by_request=1)
+
+
+@ONE
+def test_ephemeral_nodes_beside_the_chroot_are_not_named_as_if_below(broker: ZooKeeper) -> None:
+    app = f"/app-{time.monotonic_ns()}"
+    with wireproto.connect(broker.url) as outside:
+        for path in (app, f"{app}2"):
+            outside.tree().create(path)
+        with wireproto.connect(f"{broker.url}{app}", session=outside.tree().session) as inside:
+            tree = inside.tree()
+            for name in ("/lock", "/locks", "/lock-2"):
+                tree.create(name)
+                tree.create(f"{name}/mine", ephemeral=True)
+            tree.create("/top", ephemeral=True)
+            inside.request(m.CreateRequest(path=f"{app}2/other", data=b"", acl=access.OPEN, flags=int(CreateMode.EPHEMERAL)))
+            inside.request(m.CreateRequest(path=f"{app}-beside", data=b"", acl=access.OPEN, flags=int(CreateMode.EPHEMERAL)))
+            assert sorted(tree.ephemerals()) == ["/lock-2/mine", "/lock/mine", "/locks/mine", "/top"]
+            assert sorted(tree.ephemerals("/lock")) == ["/lock-2/mine", "/lock/mine", "/locks/mine"], "by their text"
+            assert tree.ephemerals("/lock/") == ["/lock/mine"]
+            assert tree.ephemerals("/none") == []

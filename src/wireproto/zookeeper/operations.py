@@ -181,7 +181,7 @@ def create_record(
     """Operation code and record of a create; the code is that of create2 where the reply may carry the stat.
 
     Args:
-        ttl: seconds without children and writes after which the server removes the node.
+        ttl: seconds since the last write of the data after which the server removes the node, once it has no children.
     Raises:
         ValueUnsupported: kinds of node that exclude each other, or a time to live that the wire cannot carry.
     """

@@ -58,6 +58,10 @@ class Chroot:
             return path
         return self.prefix if path == "/" else self.prefix + path
 
+    def holds(self, path: str) -> bool:
+        """Whether a server's path is the chroot or lies below it."""
+        return path == self.prefix or path.startswith(self.prefix + "/")
+
     def back(self, path: str) -> str:
         """A server's path as the caller knows it; one outside the chroot stays as it is."""
         prefix = self.prefix

@@ -154,9 +154,12 @@ class Tree(Closing):
 
     @operation
     def ephemerals(self, prefix: str = "/", *, timeout: float = 30.0) -> Steps[list[str]]:
-        """Paths of this session's ephemeral nodes that begin with `prefix` (servers from 3.6)."""
-        found = yield from self._link.calling(op.ephemerals(self._root.out(prefix), prefix), due(timeout))
-        return [self._root.back(path) for path in found]
+        """List the paths of this session's ephemeral nodes, below the chroot, that begin with `prefix` (servers from 3.6).
+
+        They are compared as text: ``/lock`` is the beginning of ``/locks/a``, too, ``/lock/`` is not.
+        """
+        found = yield from self._link.calling(op.ephemerals(self._root.out(prefix, sequence=True), prefix), due(timeout))
+        return [self._root.back(path) for path in found if self._root.holds(path)]
 
     @stepwise
     def count(self, path: str = "/", *, timeout: float = 30.0) -> int:
@@ -186,7 +189,8 @@ class Tree(Closing):
             data: None is null, which is not the same as empty.
             ephemeral: it goes with the session.
             container: the server removes it some time after its last child.
-            ttl: seconds without children and writes after which the server removes it (servers with extendedTypesEnabled).
+            ttl: seconds since it was made or its data were last written (`set`), after which the server removes it, unless it has children
+                then, which hold it; a child that goes and `set_acl` begin nothing anew (servers with extendedTypesEnabled).
             parents: create missing nodes above it (empty, with the same access list).
             acl: who may do what; None is the client's default.
         Raises:
