@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from patience import until
-from wireproto import EARLIEST, LATEST
+from wireproto import EARLIEST, LATEST, LogOffset
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.kafka.cluster import slot_of
 from wireproto.errors import OptionError, WireprotoError
 from wireproto.kafka import messages as m
+from wireproto.kafka.codes import LeaderNotAvailable
 
 PROTOCOL, SECONDS = "kafka", 20.0
 BROKER = {"nodes": {"kafka.nodes": 3}}
@@ -244,6 +245,63 @@ def test_what_one_node_alone_holds_has_no_leader_while_that_is_away(broker: DevB
     assert (back.error_code, back.leader_id, back.leader_epoch, back.isr_nodes) == (0, holder, 2, (holder,))
     with pytest.raises(OptionError, match="cannot lead"):
         broker.call("kafka", "move_leader", "single", 0, other)
+
+
+@pytest.mark.parametrize("role", ["reader", "consumer"])
+def test_partitions_with_leaders_are_read_while_one_has_none(broker: DevBroker, client: Any, role: str, caplog: Any) -> None:
+    """And that one, from its beginning, when its node is back."""
+    topic = f"leaderless-{role}"
+    client.admin().create_topic(topic, partitions=3, replication=1)
+    with client.producer(topic) as producer:
+        for number in range(9):
+            producer.send(b"%d" % number, partition=number % 3)
+    holder = broker.call("kafka", "leader", topic, 0)
+    broker.pause("kafka", LISTENERS[holder])
+    found: list[int] = []
+    opened = client.reader(topic) if role == "reader" else client.consumer(topic, f"{topic}-{role}")
+    with opened as reading:
+        until(partial(full, reading, found, 6))
+        assert sorted(number % 3 for number in found) == [1, 1, 1, 2, 2, 2]
+        assert "no leader" in caplog.text
+        if role == "consumer":
+            assert len(reading.assignment) == 3
+            reading.commit(timeout=SECONDS)
+            assert {key[1] for key in reading.committed()} == {1, 2}
+        broker.resume("kafka")
+        until(partial(full, reading, found, 9))
+        assert sorted(found) == list(range(9))
+        if role == "consumer":
+            reading.commit(timeout=SECONDS)
+            assert {place.offset for place in reading.committed().values()} == {3}
+
+
+def test_a_partition_without_a_leader_may_be_paused_and_sought(broker: DevBroker, client: Any) -> None:
+    topic = "leaderless-and-moved"
+    client.admin().create_topic(topic, partitions=2, replication=1)
+    with client.producer(topic) as producer:
+        for number in range(6):
+            producer.send(b"%d" % number, partition=number % 2)
+    broker.pause("kafka", LISTENERS[broker.call("kafka", "leader", topic, 0)])
+    found: list[int] = []
+    with client.consumer(topic, topic) as reading:
+        until(partial(full, reading, found, 3))
+        reading.pause([(topic, 0)])
+        reading.seek({(topic, 0): LogOffset(topic, 0, 1)})
+        broker.resume("kafka")
+        assert reading.positions[topic, 0].offset == 1
+        assert reading.poll(0.2) is None, "it is paused"
+        reading.resume([(topic, 0)])
+        until(partial(full, reading, found, 5))
+    assert sorted(found) == [1, 2, 3, 4, 5]
+
+
+def test_a_reader_to_a_stop_waits_for_all_leaders(broker: DevBroker, client: Any) -> None:
+    """Else a part would pass for the whole."""
+    topic = "leaderless-bounded"
+    client.admin().create_topic(topic, partitions=2, replication=1)
+    broker.pause("kafka", LISTENERS[broker.call("kafka", "leader", topic, 0)])
+    with pytest.raises(LeaderNotAvailable):
+        client.reader(topic, start=EARLIEST, stop=LATEST, timeout=2.0)
 
 
 def test_more_copies_than_nodes_are_refused_and_copies_lie_where_they_are_wanted(client: Any) -> None:

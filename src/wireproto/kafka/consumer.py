@@ -21,7 +21,7 @@ from ..due import due
 from ..errors import BrokerError, Closed, OptionError, Revoked, TransportError, UsageError, WireprotoError
 from ..flow.dropped import DroppedRole
 from ..flow.parting import PartingRole
-from ..flow.resolve import named
+from ..flow.resolve import Request, named
 from ..net.retry import Policy, Waits
 from ..net.task import Steps, Task, operation
 from ..position import EARLIEST, Earliest, Latest, LogOffset, Position, TopicPartition, Where, places
@@ -43,7 +43,7 @@ _LEAVING = 10.0
 """Seconds for the goodbye of a member that the program has let go of."""
 _MISSING = Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
 """Waits until a topic that is not there is looked for again: Java's retry.backoff.ms and retry.backoff.max.ms."""
-Resumed = tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int]]
+Resumed = tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, Request]]
 
 
 class KafkaConsumer(PartingRole, DroppedRole):
@@ -185,7 +185,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
 
     def _give_up_partitions(self, deadline: float) -> Steps[bool]:
         """Before we join again: what we held goes back, once what was handed out of it is committed."""
-        held = frozenset(self._fetcher.plan.cursors)
+        held = self.assignment
         lost = self._coordinator.membership.lost
         if self._options.auto_commit and not lost and not (yield from self._save_last(deadline)):
             return False
@@ -206,6 +206,8 @@ class KafkaConsumer(PartingRole, DroppedRole):
         self._told.clear()
         for key in list(self._fetcher.plan.cursors):
             self._fetcher.plan.remove(key)
+        self._fetcher.placing.drop()
+        self._fetcher.placed.clear()
         self._fetcher.calm()
         self._saved.clear()
 
@@ -221,7 +223,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
         if not (yield resuming[1], deadline):
             return False
         try:
-            resume, begin, epochs = resuming[1].result()
+            resume, begin, epochs, later = resuming[1].result()
         except (TransportError, UnstableOffsetCommit):  # a transaction that commits offsets of the group ends some time
             self._resuming = None
             return False
@@ -230,11 +232,12 @@ class KafkaConsumer(PartingRole, DroppedRole):
             raise
         self._saved = dict(resume)
         self._handed.clear()
-        self._began = {key: resume.get(key, begin.get(key, 0)) for key in sorted(mine)}
+        self._began = {key: resume.get(key, begin.get(key, 0)) for key in sorted(mine) if key not in later}
         for key, offset in self._began.items():
             self._fetcher.asking.add(*key, offset, epoch=epochs.get(key, -1))
             if isinstance(self._start, Earliest):  # any other place is known to nobody: the next commit tells it, as that of Java's client
                 self._saved.setdefault(key, begin.get(key, -1))
+        self._fetcher.placing.add(later)
         leading = self._coordinator.membership.leading
         self._counts = self._coordinator.counts if leading else self._partition_counts()
         self._plan_look()
@@ -245,9 +248,17 @@ class KafkaConsumer(PartingRole, DroppedRole):
             self._call_back(self._options.on_assigned, mine)
         return True
 
+    def _take_in_placed(self) -> None:
+        """Partitions of ours that had no leader have got one, and began to be read."""
+        for key, offset in [*self._fetcher.placed.items()]:
+            self._began.setdefault(key, offset)
+            if isinstance(self._start, Earliest):
+                self._saved.setdefault(key, offset)
+            self._fetcher.placed.pop(key)
+
     def _resume(self, mine: frozenset[TopicPartition], until: float) -> Steps[Resumed]:
-        """Where the group goes on in our partitions, where we begin in those for which it has no position, and the leader epochs of the
-        former."""
+        """Where the group goes on in our partitions, where we begin in those for which it has no position, the leader epochs of the
+        former, and where those are to begin that have no leader who could tell."""
         cluster, group, to = self._cluster, self._coordinator.group, self._coordinator.route
         epochs: dict[TopicPartition, int] = {}
         resume: dict[TopicPartition, int] = {}
@@ -256,7 +267,9 @@ class KafkaConsumer(PartingRole, DroppedRole):
         begin = positions.PLACES.requests(self._start, [key for key in sorted(mine) if key not in resume])
         if isinstance(self._start, Latest):  # all of a partition that came later has been written since
             begin |= {key: EARLIEST for key in begin if key[1] >= self._first_counts.get(key[0], 0)}
-        return resume, (yield from positions.finding(cluster, begin, until, committed=self._committed_only)), epochs
+        leaderless: set[TopicPartition] = set()
+        found = yield from positions.finding(cluster, begin, until, committed=self._committed_only, leaderless=leaderless)
+        return resume, found, epochs, {key: begin[key] for key in sorted(leaderless)}
 
     def _call_back(self, function: object, partitions: frozenset[TopicPartition]) -> None:
         """User code may commit, seek or pause from within."""
@@ -298,13 +311,13 @@ class KafkaConsumer(PartingRole, DroppedRole):
 
     def _commit(self, given: Mapping[TopicPartition, Position] | None, deadline: float) -> Steps[None]:
         yield from self._saved_by(deadline)
-        cursors = self._fetcher.plan.cursors
+        mine = self.assignment
         if given is None:
             wanted = self._unsaved()
         else:
             wanted = {key: positions.offset_in(key, position, "commit") for key, position in given.items()}
-        strange = tuple(sorted(key for key in wanted if key not in cursors))
-        ours = {key: offset for key, offset in wanted.items() if key in cursors}
+        strange = tuple(sorted(key for key in wanted if key not in mine))
+        ours = {key: offset for key, offset in wanted.items() if key in mine}
         gone: tuple[TopicPartition, ...] = ()
         member = self._coordinator.membership
         if ours:
@@ -324,6 +337,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
             raise Revoked(f"not ours any more, and not committed: {shown}", partitions=lost)
 
     def _unsaved(self) -> dict[TopicPartition, int]:
+        self._take_in_placed()
         return {key: cursor.position for key, cursor in self._fetcher.plan.cursors.items() if cursor.position != self._saved.get(key)}
 
     def _committing(self, ours: dict[TopicPartition, int], until: float) -> Steps[offsets.Codes]:
@@ -338,7 +352,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
             generation=member.generation,
             static_name=self._options.group_instance_id,
             ours=_NOT_OURS,
-            epochs={key: cursors[key].position_epoch for key, offset in ours.items() if offset == cursors[key].position},
+            epochs={key: cursors[key].position_epoch for key, offset in ours.items() if key in cursors and offset == cursors[key].position},
         )
 
     def _committed(self, ours: dict[TopicPartition, int], codes: offsets.Codes) -> tuple[TopicPartition, ...]:
@@ -402,6 +416,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
             if mine:
                 group, to = self._coordinator.group, self._coordinator.route
                 resume = yield from offsets.fetching(self._cluster, group, mine, deadline, to=to, epochs=epochs)
+            self._take_in_placed()
             for key in mine & self._fetcher.plan.cursors.keys():
                 self._fetcher.plan.seek(key, resume.get(key, self._began[key]))
                 self._fetcher.plan.cursors[key].position_epoch = epochs.get(key, -1)
@@ -452,7 +467,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
         """Where the group resumes, in the partitions assigned to us (of all its topics while none are); without those never committed."""
         with self._only:
             deadline = due(timeout)
-            keys = list(self._fetcher.plan.cursors) or self._all_partitions()
+            keys = sorted(self.assignment) or self._all_partitions()
             found = yield from offsets.fetching(self._cluster, self._coordinator.group, keys, deadline, to=self._coordinator.route)
             return positions.log_positions(found)
 
@@ -484,7 +499,11 @@ class KafkaConsumer(PartingRole, DroppedRole):
     def _set_paused(self, keys: Iterable[TopicPartition], paused: bool) -> None:
         for key in keys:
             self._cursor_key(key)
-            self._fetcher.plan.cursors[key].paused = paused
+            cursor, waiting = self._fetcher.plan.cursors.get(key), self._fetcher.placing.paused
+            if cursor is not None:
+                cursor.paused = paused
+            else:
+                (waiting.add if paused else waiting.discard)(key)
 
     @operation
     def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
@@ -492,28 +511,29 @@ class KafkaConsumer(PartingRole, DroppedRole):
         with self._only:
             for key in named(where) or ():
                 self._cursor_key(key)
-            requests = positions.PLACES.requests(where, self._fetcher.plan.cursors, "seek")
+            requests = positions.PLACES.requests(where, sorted(self.assignment), "seek")
+            placing = self._fetcher.placing
             deadline = due(timeout)
             found = yield from positions.finding(self._cluster, requests, deadline, committed=self._committed_only)
             for key, offset in found.items():
-                self._fetcher.plan.seek(key, offset)
+                (self._fetcher.place if key in placing.waiting else self._fetcher.plan.seek)(key, offset)
                 self._began[key] = offset
                 self._handed.pop(key, None)
                 self._dropped.discard(key)
 
     def _cursor_key(self, key: TopicPartition) -> TopicPartition:
-        if key not in self._fetcher.plan.cursors:
+        if key not in self._fetcher.plan.cursors and key not in self._fetcher.placing.waiting:
             raise Revoked(f"{key[0]}[{key[1]}] is not assigned to this consumer", partitions=(key,))
         return key
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
         """What is ours; changes only in `poll`."""
-        return frozenset(self._fetcher.plan.cursors)
+        return frozenset(self._fetcher.plan.cursors) | self._fetcher.placing.waiting.keys()
 
     @property
     def positions(self) -> Mapping[TopicPartition, Position]:
-        """What poll hands out next."""
+        """What poll hands out next; without partitions that have had no leader yet to tell where they begin."""
         return {key: LogOffset(*key, cursor.position) for key, cursor in self._fetcher.plan.cursors.items()}
 
     # --- ending ---

@@ -21,13 +21,14 @@ from ..errors import AuthError, BrokerError, ProtocolError, TimedOut, TlsError, 
 from ..flow.ahead import Ask, ReadAhead, Ticket
 from ..net.retry import Policy, Verdict, Waits, verdict
 from ..net.task import Steps, Task, after
-from ..position import LogOffset
+from ..position import LogOffset, TopicPartition
 from ..records import Batch
 from . import positions, wire
 from .fetch import BY_ID, Asked, Cursor, Fetches, FetchSettings
 from .lone import LoneFetch, plain
 from .messages import FetchRequest
 from .metadata import NO_ID
+from .placing import Placing
 from .reset import Resets
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class Fetcher(KafkaFetcherCore):
     """Batches of the plan's partitions, which are handed out in turn. Decoding is the core's, and `poll` where one partition is followed.
 
     Attributes:
-        asking: adds cursors. plan: those may be removed and sought at any time between polls.
+        asking: adds cursors. plan: those may be removed and sought at any time between polls. placing: partitions that join them later;
+            placed: where those began that did.
     """
 
     asking: Fetches
@@ -107,7 +109,14 @@ class Fetcher(KafkaFetcherCore):
             cluster.hint,
         )
         self.plan = self.asking.plan
+        self.placed: dict[TopicPartition, int] = {}
+        self.placing = Placing(cluster, options, partial(self._box.put, NEWS))
         self._resets = Resets(cluster, options, self.plan, partial(self._box.put, NEWS))
+
+    def place(self, key: TopicPartition, offset: int) -> None:
+        """A partition that was waited for begins here."""
+        self.asking.add(*key, offset).paused = key in self.placing.paused
+        self.placing.forget(key)
 
     def follow(self, topic: str) -> None:
         """Read the partitions that a topic gets later on, too, from their beginning."""
@@ -240,7 +249,8 @@ class Fetcher(KafkaFetcherCore):
         """Read what the followed topic has got meanwhile."""
         topic = self._topics.get(self._followed)
         for number in topic.partitions if topic is not None else ():
-            if (self._followed, number) not in self.plan.cursors:
+            key = self._followed, number
+            if key not in self.plan.cursors and key not in self.placing.waiting:
                 self.asking.add(self._followed, number, 0)
 
     def _busy(self, now: float) -> Callable[[int], bool]:
@@ -279,6 +289,9 @@ class Fetcher(KafkaFetcherCore):
             self._looked(*self._looking)
         if self._settling is not None and self._settling[0].done:
             self._settled(*self._settling)
+        for key, offset in self.placing.collect():
+            self.place(key, offset)
+            self.placed[key] = offset
         self._resets.collect()
 
     def _look_up(self, now: float) -> None:
@@ -427,6 +440,7 @@ class Fetcher(KafkaFetcherCore):
             self._cluster.pool.drop(call.conn, "the role was closed")
         self._calls.clear()
         self._overdue.clear()
+        self.placing.drop()
         self.plan.close()
         self._box.close()
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 LATEST_TIME, EARLIEST_TIME, _LOCAL_TIME = -1, -2, -4
 _LOCAL_SINCE = 8
 _TIERED_TIMEOUT = 30_000
+_ELECTION = 1.0
+"""Seconds in which a partition without a leader is waited for, where it is to hold up no others: an election takes no longer."""
 PLACES = Resolver(LogOffset)
 
 
@@ -43,9 +45,18 @@ def offset_in(key: TopicPartition, place: object, what: str) -> int:
 
 
 def finding(
-    cluster: KafkaCluster, requests: Mapping[TopicPartition, Request], until: float, *, committed: bool
+    cluster: KafkaCluster,
+    requests: Mapping[TopicPartition, Request],
+    until: float,
+    *,
+    committed: bool,
+    leaderless: set[TopicPartition] | None = None,
 ) -> Steps[dict[TopicPartition, int]]:
-    """Offsets that these requests mean now. Raises the broker's error, TimedOut."""
+    """Offsets that these requests mean now. Raises the broker's error, TimedOut.
+
+    Args:
+        leaderless: takes the partitions that have no leader, which are left out; None: they are waited for.
+    """
     found: dict[TopicPartition, int] = {}
     by_time: dict[int, list[TopicPartition]] = {}
     for key, request in requests.items():
@@ -54,10 +65,12 @@ def finding(
         else:
             by_time.setdefault(_timestamp(request), []).append(key)
     for timestamp, keys in by_time.items():
-        found |= yield from listing(cluster, keys, timestamp, until, committed=committed)
+        found |= yield from listing(cluster, keys, timestamp, until, committed=committed, leaderless=leaderless)
     later = [key for key, offset in found.items() if offset < 0 and isinstance(requests[key], AtTime)]
     if later:
-        found |= yield from listing(cluster, later, LATEST_TIME, until, committed=committed)
+        found |= yield from listing(cluster, later, LATEST_TIME, until, committed=committed, leaderless=leaderless)
+    for key in leaderless or ():
+        found.pop(key, None)
     return found
 
 
@@ -68,12 +81,20 @@ def _timestamp(request: Request) -> int:
 
 
 def listing(
-    cluster: KafkaCluster, keys: Iterable[TopicPartition], timestamp: int, until: float, *, committed: bool, made: bool = False
+    cluster: KafkaCluster,
+    keys: Iterable[TopicPartition],
+    timestamp: int,
+    until: float,
+    *,
+    committed: bool,
+    made: bool = False,
+    leaderless: set[TopicPartition] | None = None,
 ) -> Steps[dict[TopicPartition, int]]:
     """Ask the leaders, all at once; partitions that are refused with a retriable code are asked for again.
 
     Args:
         made: the topics were made just now: they are waited for as long as there is time, others for `topic_patience`.
+        leaderless: see `finding`; an election is waited for.
     """
     found: dict[TopicPartition, int] = {}
     wanted = tuple(keys)
@@ -97,12 +118,16 @@ def listing(
             raise problem
 
     missing: UnknownTopicOrPartition | None = None
+    elected = time.monotonic() + _ELECTION
 
     def attempt() -> Steps[None]:
         nonlocal missing
         try:
-            nodes = yield from by_leader(cluster, [key for key in wanted if key not in found], until)
+            without: set[TopicPartition] | None = set() if leaderless is not None and time.monotonic() >= elected else None
+            nodes = yield from by_leader(cluster, [key for key in wanted if key not in found], until, without)
             yield from cluster.tasks.every([(f"asking node {node} for offsets", ask(node, part)) for node, part in nodes.items()], until)
+            if leaderless is not None and without:
+                leaderless.update(without)
         except UnknownTopicOrPartition as why:
             missing = why
             raise
@@ -136,8 +161,14 @@ def earliest_local(cluster: KafkaCluster, key: TopicPartition, until: float) -> 
     return found[key]
 
 
-def by_leader(cluster: KafkaCluster, keys: Iterable[TopicPartition], until: float) -> Steps[dict[int, list[TopicPartition]]]:
-    """Partitions by the node that leads them; asks for metadata once where a leader is not known."""
+def by_leader(
+    cluster: KafkaCluster, keys: Iterable[TopicPartition], until: float, leaderless: set[TopicPartition] | None = None
+) -> Steps[dict[int, list[TopicPartition]]]:
+    """Partitions by the node that leads them; asks for metadata once where a leader is not known.
+
+    Args:
+        leaderless: takes the partitions that nobody leads; None: that raises LeaderNotAvailable.
+    """
     nodes: dict[int, list[TopicPartition]] = {}
     asked: set[str] = set()
     for topic, partition in keys:
@@ -149,6 +180,9 @@ def by_leader(cluster: KafkaCluster, keys: Iterable[TopicPartition], until: floa
         if node is None:
             known = cluster.metadata.topics.get(topic)
             exists = known is not None and partition in known.partitions
+            if exists and leaderless is not None:
+                leaderless.add((topic, partition))
+                continue
             raise (LeaderNotAvailable if exists else UnknownTopicOrPartition)(topic=topic, partition=partition)
         nodes.setdefault(node.id, []).append((topic, partition))
     return nodes

@@ -2,9 +2,10 @@
 
 What it is: starts and stops made offsets once, at open; then batches from the fetcher. The stop LATEST is the high watermark, or the last
 stable offset when only committed records are read; a partition ends when its position passes the stop, whether or not a record stood there.
-A reader of a whole topic without a stop reads partitions that are added, too. Ranges are cheap: where start and stop are positions of a
-topic that the client knows, opening asks for nothing, and the connections of such a reader that was closed are the next one's. Any other
-that says that it is done has none any more, unless it seeks.
+A reader of a whole topic without a stop reads partitions that are added, too. Without a stop it begins with the partitions that have
+leaders; to a stop it waits for all, or a part would pass for the whole. Ranges are cheap: where start and stop are positions of a topic
+that the client knows, opening asks for nothing, and the connections of such a reader that was closed are the next one's. Any other that
+says that it is done has none any more, unless it seeks.
 May assume: one thread at a time. Must not: commit anything.
 """
 
@@ -71,8 +72,13 @@ class KafkaReader(DroppedRole):
         keys = [(topic, number) for number in _numbers(topic, sorted(entry.partitions), options)]
         first, last = positions.PLACES.ranges(start, stop, keys)
         stops = yield from positions.finding(cluster, last, deadline, committed=committed)
-        starts = yield from positions.finding(cluster, first, deadline, committed=committed)
+        leaderless: set[TopicPartition] | None = set() if stop is None else None
+        starts = yield from positions.finding(cluster, first, deadline, committed=committed, leaderless=leaderless)
+        if leaderless and not starts:
+            starts, leaderless = (yield from positions.finding(cluster, first, deadline, committed=committed)), None
         made = cls(cluster, topic, starts, stops, options, ranged=exact is not None)
+        if leaderless:
+            made._fetcher.placing.add({key: first[key] for key in sorted(leaderless)})
         if stop is None and named(start) is None and options.partitions is None:
             made._fetcher.follow(topic)
         return made
@@ -111,13 +117,13 @@ class KafkaReader(DroppedRole):
     def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
         """Go on from there; drops what was fetched ahead. A Position or mapping moves only the partitions that it names."""
         with self._only:
-            plan = self._fetcher.plan
-            requests = positions.PLACES.requests(where, plan.cursors, "seek")
+            plan, placing = self._fetcher.plan, self._fetcher.placing
+            requests = positions.PLACES.requests(where, [*plan.cursors, *placing.waiting], "seek")
             deadline = due(timeout)
             found = yield from positions.finding(self._cluster, requests, deadline, committed=self._committed)
             self._resting = False
             for key, offset in found.items():
-                plan.seek(key, offset)
+                (self._fetcher.place if key in placing.waiting else plan.seek)(key, offset)
 
     @property
     def positions(self) -> Mapping[TopicPartition, Position]:
