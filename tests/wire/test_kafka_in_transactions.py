@@ -16,7 +16,7 @@ from wireproto import LATEST, LogOffset, aio
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.faults import Faults
 from wireproto.errors import Aborted, Revoked, TimedOut
-from wireproto.kafka.codes import InvalidProducerEpoch, InvalidRecord, NotEnoughReplicas, RebalanceInProgress
+from wireproto.kafka.codes import InvalidProducerEpoch, InvalidRecord, NotEnoughReplicas, RebalanceInProgress, UnstableOffsetCommit
 
 _numbers = itertools.count()
 
@@ -136,6 +136,30 @@ def test_a_rewind_without_a_committed_position_goes_to_where_it_was_read_from(cl
                 found += batch.values()
             assert sorted(found) == sorted(expected)
             log.rewind()
+
+
+def test_positions_that_a_transaction_holds_are_named_and_the_others_given(
+    client: Any, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the log by the admin; the member's own `committed` raises, for who goes on without them begins elsewhere."""
+    source = f"in-{name}"
+    with client.transactions(name) as work, client.consumer(source, name) as log:
+        places: dict[Any, Any] = {}
+        patience.until(lambda: (batch := log.poll(1.0)) is not None and places.update(batch.next_positions) is None and len(places) == 2)
+        log.commit({(source, 1): places[source, 1]})
+        turn = work.begin()
+        turn.send(b"made of it", topic=name)
+        turn.commit_positions(log, {(source, 0): places[source, 0]})
+        assert client.admin().group_positions(name, source) == {(source, 1): places[source, 1]}
+        assert f"{source}[0]" in caplog.text
+        assert f"{source}[1]" not in caplog.text
+        with pytest.raises(UnstableOffsetCommit) as caught:
+            log.committed(timeout=0.2)
+        assert f"{source}[0]" in str(caught.value)
+        assert f"{source}[1]" not in str(caught.value)
+        turn.commit()
+        assert client.admin().group_positions(name, source) == places
+        assert dict(log.committed()) == places
 
 
 def given_up(client: Any, faults: Faults, work: Any, name: str) -> Any:

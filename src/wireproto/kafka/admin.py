@@ -266,11 +266,17 @@ class KafkaAdmin(TransactionAdmin, Closing):
 
     @operation
     def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> Steps[dict[TopicPartition, Position]]:
-        """Where the group resumes in the topic's partitions; partitions without a commit are left out."""
+        """Where the group resumes in the topic's partitions; partitions without a commit are left out, and so are, with a warning in the
+        log, those whose position an open transaction is about to move."""
         cluster, deadline = self._cluster, due(timeout)
         entry = yield from cluster.looking_up(topic, deadline)
         keys = [(topic, number) for number in entry.partitions]
-        return positions.log_positions((yield from offsets.fetching(cluster, group, keys, deadline, to=cluster.to_coordinator(group))))
+        to, pending = cluster.to_coordinator(group), set[TopicPartition]()
+        found = yield from offsets.fetching(cluster, group, keys, deadline, to=to, pending=pending)
+        if pending:
+            text = "group %s: left out is what an open transaction is about to move: %s"
+            cluster.told.warning(("pending", group), text, group, offsets.shown(pending))
+        return positions.log_positions(found)
 
     @operation
     def commit(self, group: str, places: Mapping[TopicPartition, Position], *, timeout: float = 30.0) -> Steps[frozenset[TopicPartition]]:

@@ -333,8 +333,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
             self._dropped -= ours.keys()
         if strange or gone:
             lost = tuple(sorted(strange + gone))
-            shown = ", ".join(f"{topic}[{partition}]" for topic, partition in lost)
-            raise Revoked(f"not ours any more, and not committed: {shown}", partitions=lost)
+            raise Revoked(f"not ours any more, and not committed: {offsets.shown(lost)}", partitions=lost)
 
     def _unsaved(self) -> dict[TopicPartition, int]:
         self._take_in_placed()
@@ -386,8 +385,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
                 gone = {key for key in wanted if key not in cursors or key in self._dropped}
             if gone or (wanted and (member.lost or member.generation < 0)):
                 lost = tuple(sorted(gone or wanted))
-                shown = ", ".join(f"{topic}[{partition}]" for topic, partition in lost)
-                raise Revoked(f"not ours any more, and not committed: {shown}", partitions=lost)
+                raise Revoked(f"not ours any more, and not committed: {offsets.shown(lost)}", partitions=lost)
             return offsets.Standing(
                 self._coordinator.group,
                 member.member,
@@ -464,7 +462,11 @@ class KafkaConsumer(PartingRole, DroppedRole):
 
     @operation
     def committed(self, *, timeout: float = 30.0) -> Steps[Mapping[TopicPartition, Position]]:
-        """Where the group resumes, in the partitions assigned to us (of all its topics while none are); without those never committed."""
+        """Where the group resumes, in the partitions assigned to us (of all its topics while none are); without those never committed.
+
+        Raises:
+            UnstableOffsetCommit: an open transaction is about to move those of the partitions that it names, all the while.
+        """
         with self._only:
             deadline = due(timeout)
             keys = sorted(self.assignment) or self._all_partitions()

@@ -7,13 +7,14 @@ Must not: keep anything.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BrokerError, WireprotoError
 from ..position import TopicPartition
-from .codes import UnknownTopicOrPartition, error
+from .codes import UnknownTopicOrPartition, UnstableOffsetCommit, error
 from .messages import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -40,6 +41,8 @@ _COMMIT_BY_ID = 10
 _WITHIN_BY_ID, _WITH_MEMBER = 6, 3
 _FETCH_BY_ID = 10
 _FETCH_GROUPS = 8
+_PENDING = 1.0
+"""Seconds for which an offset that a transaction holds is waited for, where the others are wanted without it."""
 Codes = dict[TopicPartition, int]
 
 
@@ -229,8 +232,10 @@ def read_offsets(
     keys: Iterable[TopicPartition],
     ids: Mapping[str, bytes],
     epochs: dict[TopicPartition, int] | None = None,
+    pending: set[TopicPartition] | None = None,
 ) -> tuple[dict[TopicPartition, int], BrokerError | None]:
-    """Offsets in an answer (partitions without one are left out), and its first error; `epochs` takes what is known of theirs.
+    """Offsets in an answer (partitions without one are left out), and its first error; `epochs` takes what is known of theirs, `pending`
+    the partitions whose offset an open transaction may change, which are an error else.
 
     Args:
         keys: what was asked for: one that is not answered is no partition without a commit, or it would begin elsewhere.
@@ -244,7 +249,9 @@ def read_offsets(
         name = getattr(topic, "name", "") or names.get(getattr(topic, "topic_id", NO_ID), "")
         for part in topic.partitions:
             unanswered.discard((name, part.partition_index))
-            if part.error_code:
+            if part.error_code == UnstableOffsetCommit.code and pending is not None:
+                pending.add((name, part.partition_index))
+            elif part.error_code:
                 problem = problem or error(part.error_code, f"offsets of group {group!r}", topic=name, partition=part.partition_index)
             elif part.committed_offset >= 0:
                 found[name, part.partition_index] = part.committed_offset
@@ -264,23 +271,46 @@ def fetching(
     *,
     to: Route,
     epochs: dict[TopicPartition, int] | None = None,
+    pending: set[TopicPartition] | None = None,
 ) -> Steps[dict[TopicPartition, int]]:
-    """Committed offsets of a group; partitions without one are left out. `epochs` takes the leader epochs committed with them."""
+    """Committed offsets of a group; partitions without one are left out. `epochs` takes the leader epochs committed with them.
+
+    Args:
+        pending: takes those whose offset an open transaction may change, once they have been waited for a moment; they are left out. None:
+            they are waited for.
+    Raises:
+        UnstableOffsetCommit: of these partitions, which it names.
+    """
     wanted = tuple(keys)
+    enough = time.monotonic() + _PENDING
     ids: dict[str, bytes] = {}  # of each attempt, as in `committing`
 
     def cap() -> int | None:
         ids.update(_ids(cluster, {topic for topic, _ in wanted}))
         return None if all(found != NO_ID for found in ids.values()) else _FETCH_BY_ID - 1
 
+    def check(answer: OffsetFetchResponse) -> BrokerError | None:
+        held: set[TopicPartition] = set()
+        problem = read_offsets(group, answer, wanted, ids, pending=held)[1]
+        if problem is None and held and (pending is None or time.monotonic() < enough):
+            topic, number = min(held)
+            text = f"offsets of group {group!r}: an open transaction may change those of {shown(held)}"
+            return UnstableOffsetCommit(text, topic=topic, partition=number)
+        return problem
+
     reply = yield from cluster.asking(
         lambda version: fetch_request(group, wanted, ids, version),
         until,
         to,
         kind=OffsetFetchRequest,
-        check=lambda answer: read_offsets(group, answer, wanted, ids)[1],
+        check=check,
         refresh=lambda why: cluster.lost_coordinator(group),
         cap=cap,
         meanwhile=cluster.watching(group),
     )
-    return read_offsets(group, reply, wanted, ids, epochs)[0]
+    return read_offsets(group, reply, wanted, ids, epochs, pending)[0]
+
+
+def shown(keys: Iterable[TopicPartition]) -> str:
+    """Partitions as text."""
+    return ", ".join(f"{topic}[{partition}]" for topic, partition in sorted(keys))
