@@ -177,6 +177,21 @@ def test_several_topics_in_one_group(client: Any, topic: str) -> None:
         assert set(consumer.lag().values()) == {0}
 
 
+@pytest.mark.parametrize("broker", ["kafka-4.3.1"], indirect=True)
+def test_a_group_of_the_newer_protocol_is_described_with_what_its_members_hold(broker: Broker, client: Any, topic: str) -> None:
+    group, servers = f"g-{topic}", broker.url.removeprefix("kafka://")
+    theirs = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": group, "group.protocol": "consumer", "client.id": "newer"})
+    theirs.subscribe([topic])
+    until(lambda: theirs.poll(0.2) is None and len(theirs.assignment()) == 4)
+    info = client.admin().describe_group(group)
+    (member,) = info.members
+    assert (info.state, member.client, set(member.partitions)) == ("Stable", "newer", {(topic, number) for number in range(4)})
+    assert info.details["protocol_type"] == "consumer"
+    theirs.close()
+    until(lambda: client.admin().describe_group(group).state == "Empty")
+    assert client.admin().describe_group(group).members == ()
+
+
 @pytest.mark.parametrize("broker", BROKERS, indirect=True)
 def test_what_a_consumer_refuses(client: Any, topic: str) -> None:
     with pytest.raises(RoleUnsupported) as caught:

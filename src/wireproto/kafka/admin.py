@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..due import due
-from ..errors import BrokerError, WireprotoError
+from ..errors import BrokerError, UnsupportedVersion, WireprotoError
 from ..flow.resolve import named
 from ..net.closing import Closing
 from ..net.task import Steps, operation
@@ -23,8 +23,10 @@ from .admin_transactions import ListedTransaction as ListedTransaction
 from .admin_transactions import ProducerInfo as ProducerInfo
 from .admin_transactions import TransactionAdmin
 from .admin_transactions import TransactionInfo as TransactionInfo
-from .codes import GroupIdNotFound, LeaderNotAvailable, UnknownTopicId, UnknownTopicOrPartition, error
+from .codes import GroupIdNotFound, LeaderNotAvailable, UnknownTopicId, UnknownTopicOrPartition, VersionUnsupported, error
 from .messages import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
@@ -241,9 +243,41 @@ class KafkaAdmin(TransactionAdmin, Closing):
 
     @operation
     def describe_group(self, group: str, *, timeout: float = 30.0) -> Steps[GroupInfo]:
-        """State and members of a classic group with what each holds. Raises GroupIdNotFound for a group that nobody knows, also where the
-        broker (before DescribeGroups v6) calls it ``Dead``."""
-        cluster, deadline = self._cluster, due(timeout)
+        """State and members of a group with what each holds, of the classic protocol or of KIP-848's. Raises GroupIdNotFound for a group
+        that nobody knows, also where the broker (before DescribeGroups v6) calls it ``Dead``."""
+        deadline = due(timeout)
+        try:
+            return (yield from self._classic_group(group, deadline))
+        except GroupIdNotFound as unknown:
+            newer = yield from self._newer_group(group, deadline)
+            if newer is None:
+                raise unknown
+            return newer
+
+    def _newer_group(self, group: str, deadline: float) -> Steps[GroupInfo | None]:
+        """A group of KIP-848's protocol; None: there is none, or brokers know no such groups (before 3.7, or where they are turned off)."""
+        cluster = self._cluster
+
+        def check(reply: ConsumerGroupDescribeResponse) -> BrokerError | None:
+            found = reply.groups[0]
+            return error(found.error_code, found.error_message or f"group {group!r}") if found.error_code else None
+
+        request = ConsumerGroupDescribeRequest(group_ids=(group,))
+        to = cluster.to_coordinator(group)
+        try:
+            reply = yield from cluster.asking(request, deadline, to, check=check, refresh=lambda why: cluster.lost_coordinator(group))
+        except (GroupIdNotFound, UnsupportedVersion, VersionUnsupported):
+            return None
+        found = reply.groups[0]
+        members = []
+        for member in found.members:
+            held = ((one.topic_name, number) for one in member.assignment.topic_partitions for number in one.partitions)
+            members.append(GroupMember(member.member_id, member.client_id, tuple(sorted(held))))
+        details = {"protocol_type": "consumer", "protocol": found.assignor_name, "epoch": found.group_epoch}
+        return GroupInfo(group, found.group_state, tuple(members), details)
+
+    def _classic_group(self, group: str, deadline: float) -> Steps[GroupInfo]:
+        cluster = self._cluster
 
         def check(reply: DescribeGroupsResponse) -> BrokerError | None:
             found = reply.groups[0]
