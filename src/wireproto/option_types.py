@@ -84,6 +84,7 @@ class ClientOptions(TypedDict, total=False):
     read_only: bool
     rebalance_interval: float
     receive_memory: int
+    receive_messages: int
     recovery_timeout: float
     repeat: bool
     request_timeout: float
@@ -268,6 +269,7 @@ class QueueOptions(TypedDict, total=False):
     pull_suspend: float
     rebalance_interval: float
     receive_memory: int
+    receive_messages: int
     recovery_timeout: float
     reset: Literal['raise', 'earliest', 'latest', 'nearest']
     retry_level: int

@@ -138,3 +138,38 @@ def test_all_roles_of_a_client_hold_no_more_than_fetch_memory() -> None:
         for reading in readings:
             assert [int(value[:4]) for value in read(reading, count)] == list(range(count))
         until(lambda: not any(conn.held_back for conn in ours), "both are read again")
+
+
+@pytest.mark.parametrize("most", [1, 10])
+def test_a_slow_worker_keeps_few_messages_from_the_others(broker: DevBroker, most: int) -> None:
+    with wireproto.connect(broker.url("pulsar")) as client, client.queue("t", "group", receive_messages=most) as slow:
+        with client.producer("t", batching=False) as producer:
+            for number in range(100):
+                producer.send(b"%d" % number)
+        taken = read(slow, 20)
+        until(lambda: at_broker(slow) == 0, "it has all that it asked for")
+        with client.queue("t", "group") as quick:
+            taken += read(quick, 80 - most)
+            while (delivery := quick.receive(1.0)) is not None:
+                taken.append(delivery.value)
+            kept = read(slow, 100 - len(taken))
+        assert 1 <= len(kept) <= most
+        assert len({*taken, *kept}) == 100
+
+
+def test_a_batch_comes_whole_to_who_takes_one_at_a_time(broker: DevBroker) -> None:
+    with wireproto.connect(broker.url("pulsar")) as client, client.queue("t", "group", receive_messages=1) as queue:
+        with client.producer("t", linger=60.0) as producer:
+            for _ in range(3):
+                for number in range(10):
+                    producer.send(b"%d" % number)
+                producer.flush()
+        places = []
+        for _ in range(30):
+            delivery = queue.receive(20.0)
+            assert delivery is not None
+            places.append((delivery.position.entry, delivery.position.index))
+            assert len(queue._next) + len(queue._feed.parts[0].frames) < 10, "no batch comes beside another one"
+            delivery.ack(20.0)
+        first = places[0][0]
+        assert places == [(first + entry, index) for entry in range(3) for index in range(10)]

@@ -103,6 +103,17 @@ class PartitionConsumer(SubscriptionState):
             self.life.fruitful = True
         self.flow()
 
+    def arrived(self, messages: int, size: int) -> None:
+        """`messages` of `size` bytes were decoded; `left` follows as they are handed out."""
+        self.permits.measured(messages, size)
+        if self.life is not None:
+            self.life.fruitful = True
+
+    def left(self, messages: int) -> None:
+        """So many of what `arrived` are not held any more: count them and grant anew."""
+        self.permits.left(messages)
+        self.flow()
+
     def dropped(self, frames: list[bytes]) -> None:
         """They are not handed out: the broker has counted them all the same. Granted anew is when this member is fed."""
         if frames:
@@ -145,6 +156,7 @@ class Feed:
     """Args:
     names: (topic as the user named it, partition, full name).
     window: bytes for all partitions together.
+    most: messages for all partitions together, one each at least; None: as many as the window has room for.
     patience: seconds for which what was open may be refused, for no reason that passes, before that is told.
     flow: whether permits are granted as soon as a partition is open.
     begun: called with a partition at each SUBSCRIBE: what it had of the one before is over.
@@ -160,6 +172,7 @@ class Feed:
         subscription: Subscription,
         *,
         window: int,
+        most: int | None = None,
         patience: float,
         flow: bool = True,
         begun: Callable[[PartitionConsumer], None] | None = None,
@@ -172,6 +185,7 @@ class Feed:
         self._tending = Tending(cluster, self._box, marks=opened is not None)
         self._given = subscription
         self._window = window
+        self._most = most
         self._patience = patience
         self._begun, self._opened, self._marked, self._changed = begun, opened, marked, changed
         self.parts: list[PartitionConsumer] = []
@@ -189,6 +203,8 @@ class Feed:
         self.parts.append(part)
         for each in self.parts:
             each.permits.window = max(LEAST_SHARE, self._window // len(self.parts))
+            if self._most is not None:
+                each.permits.most = max(1, self._most // len(self.parts))
         return part
 
     def opening(self, deadline: float, parts: Collection[PartitionConsumer] | None = None) -> Steps[None]:

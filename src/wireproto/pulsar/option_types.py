@@ -57,6 +57,7 @@ class ClientOptions(TypedDict, total=False):
     on_corrupt: Literal['raise', 'skip']
     columns: Sequence[str] | None
     receive_memory: int
+    receive_messages: int
     consumer_name: str | None
     mode: Literal['exclusive', 'failover', 'shared', 'key-shared'] | None
     priority: int | None
@@ -142,4 +143,5 @@ class QueueOptions(TypedDict, total=False):
     on_corrupt: Literal['raise', 'skip']
     priority: int | None
     receive_memory: int
+    receive_messages: int
     timeout: float

@@ -58,6 +58,8 @@ class PulsarOptions(CommonOptions):
         on_corrupt: what a role does at an entry that cannot be read: ``raise``, or ``skip`` it (`batch.columns.skipped` tells).
         columns: names of the columns that a Reader or Consumer decodes; None: ledger, entry, index, timestamp, key, value, headers.
         receive_memory: bytes that one role reads ahead; permits are granted for that much.
+        receive_messages: messages that a QueueConsumer has ahead of `receive` at most, which no other worker gets meanwhile: divided among
+            the partitions, one each at least. A batch comes whole.
         consumer_name: shown in statistics; decides who of a failover subscription's members is fed.
         mode: of a Consumer: ``failover`` or ``exclusive``; of a QueueConsumer: ``shared`` or ``key-shared``.
         priority: of a failover or shared consumer, 0 first.
@@ -70,7 +72,7 @@ class PulsarOptions(CommonOptions):
         "transactions": (*_SENDING, "transaction_timeout"),
         "reader": (*_READING, "read_compacted", "reset", "columns"),
         "consumer": (*_READING, "read_compacted", "reset", "columns", "mode", "priority", "auto_commit", "auto_commit_interval"),
-        "queue": (*_READING, "mode", "priority"),
+        "queue": (*_READING, "receive_messages", "mode", "priority"),
     }
 
     admin: str | None = None
@@ -100,6 +102,7 @@ class PulsarOptions(CommonOptions):
     on_corrupt: Literal["raise", "skip"] = "raise"
     columns: tuple[str, ...] | None = None
     receive_memory: int = 16 << 20
+    receive_messages: int = 1000
     consumer_name: str | None = None
     mode: Literal["exclusive", "failover", "shared", "key-shared"] | None = None
     priority: int | None = None
@@ -116,6 +119,7 @@ class PulsarOptions(CommonOptions):
             "keep_alive",
             "delivery_timeout",
             "receive_memory",
+            "receive_messages",
         ):
             if not getattr(self, name) > 0:
                 raise OptionError(f"{name} must be above 0")

@@ -79,11 +79,13 @@ class PulsarQueue(PartingRole):
             priority=options.priority,
             create_topic=options.create_topic,
         )
-        self._feed = Feed(cluster, names, subscription, window=options.receive_memory, patience=options.timeout, begun=self._begun)
+        window, most = options.receive_memory, options.receive_messages
+        self._feed = Feed(cluster, names, subscription, window=window, most=most, patience=options.timeout, begun=self._begun)
         self._hands: dict[int, Unacked] = {}
         self._over: deque[tuple[int, Key, int, bool]] = deque()  # delayed until now, by partition, and whether done with; from the keeper
         self._next: deque[tuple[Any, int, Place, int]] = deque()
         self._out: tuple[Any, int, Place, int] | None = None  # on its way to the user
+        self._seen = 0  # how many of its partition's messages had left before
 
     @classmethod
     def opening(cls, cluster: PulsarCluster, topic: str, group: str, options: PulsarOptions, deadline: float) -> Steps[Self]:
@@ -146,13 +148,15 @@ class PulsarQueue(PartingRole):
             return self._handed()
 
     def _handed(self) -> Delivery:
+        record, attempt, (part, key), index = self._next[0]
+        self._seen = part.permits.seen
         self._out = self._next[0]
-        record, attempt, (part, key), index = self._out
         delivery = Delivery(record, attempt, self._end, self._end_later)
         entry = self._hand(part.partition).entries[key]
         entry.waiting.discard(index)
         entry.held.add(index)
         self._next.popleft()
+        part.left(1)
         return delivery
 
     def _take_back(self) -> None:
@@ -164,6 +168,7 @@ class PulsarQueue(PartingRole):
             entry.waiting.add(index)
             if not self._next or self._next[0] is not self._out:
                 self._next.appendleft(self._out)
+            part.permits.back(self._seen)
         self._feed.take_back()
 
     def _decode(self, part: PartitionConsumer, frames: list[bytes]) -> None:
@@ -198,14 +203,16 @@ class PulsarQueue(PartingRole):
                 part.handed(fact.permits, len(frame))
                 self._give_back_in(UNREADABLE.delay(fact.redelivery_count + 1), part, key, -1)
                 raise fact.error.with_context(topic=self.topic, partition=part.partition, position=part.place(*key))
-            part.handed(fact.permits, len(frame))
             if fact.error is not None:
+                part.handed(fact.permits, len(frame))
                 hand.looked_at += 1
                 self._discard(part, key, fact.error, frame)
                 continue
             entry = hand.looks_at(key, fact.batch_size)
             if entry is None:
+                part.handed(fact.permits, len(frame))
                 continue
+            part.arrived(fact.permits, len(frame))
             entry.consumer = part.id
             came = []
             for record in records[fact.start : fact.stop]:
@@ -214,6 +221,8 @@ class PulsarQueue(PartingRole):
                 if attempt is not None:
                     came.append((record, attempt, (part, key), index))
             self._next.extend(sorted(came, key=_attempt) if fact.redelivery_count else came)
+            if fact.permits > len(came):
+                part.left(fact.permits - len(came))
             entry.sent = fact.redelivery_count
             if hand.exhausted(key) and fact.start == fact.stop:  # compacted, or all acknowledged
                 part.tell(_acknowledgement(part, key))
@@ -277,6 +286,7 @@ class PulsarQueue(PartingRole):
     def _give_up(self, part: PartitionConsumer, key: Key, index: int) -> None:
         """Have the broker hand the entry out again, which may be asked twice."""
         part.tell(_redeliver(part, key))
+        part.left(sum(item[2] == (part, key) for item in self._next))
         self._next = deque(item for item in self._next if item[2] != (part, key))
         self._hand(part.partition).released(key, index)
 

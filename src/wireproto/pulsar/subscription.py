@@ -108,13 +108,15 @@ class Permits:
 
     Attributes:
         largest: bytes of the largest entry that there may be: the first grants are for that much, before any size is known.
+        most: messages that may be on their way or unread; of a batch they come all.
     """
 
-    __slots__ = ("_granted", "_seen", "_size", "_untold", "largest", "window")
+    __slots__ = ("_granted", "_seen", "_size", "_untold", "largest", "most", "window")
 
     def __init__(self, window: int) -> None:
         self.window = window
         self.largest = window
+        self.most = MOST_PERMITS
         self._granted = 0
         self._untold = 0  # of these: perhaps nobody has told the broker, for a signal handler broke in
         self._seen = 0
@@ -126,8 +128,16 @@ class Permits:
 
     def handed(self, messages: int, size: int) -> None:
         """`messages` of `size` bytes left the queue."""
+        self.left(messages)
+        self.measured(messages, size)
+
+    def left(self, messages: int) -> None:
+        """So many left the queue."""
         self._granted -= messages
         self._seen += messages
+
+    def measured(self, messages: int, size: int) -> None:
+        """So many have so many bytes."""
         if messages:
             self._size = size / messages if not self._size else (self._size * 3 + size / messages) / 4
 
@@ -148,9 +158,9 @@ class Permits:
     def more(self) -> int:
         """How many to grant now, `told` to follow; they count as granted. What the broker may not have heard of is granted once more:
         rather too many than too few."""
-        want = max(1, self.window // self.largest)
+        want = max(1, min(self.most, self.window // self.largest))
         if self._size:
-            want = max(1, min(MOST_PERMITS, int(self.window / self._size), want + GROWTH * self._seen))
+            want = max(1, min(self.most, int(self.window / self._size), want + GROWTH * self._seen))
         granted = self._granted - self._untold
         if granted * 2 > want:
             return 0
