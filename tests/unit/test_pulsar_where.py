@@ -139,6 +139,22 @@ def test_where_a_group_resumes_is_behind_what_its_broker_has_acknowledged(mark: 
             assert consumer.committed() == {OWNER: MessageId(*OWNER, 7, 5, after=True)}, "somebody was further"
 
 
+@pytest.mark.parametrize(
+    "place", [MessageId(*OWNER, 7, 2, 1), MessageId(*OWNER, 7, 4, 0, after=True), MessageId(*OWNER, 7, 4, 2, after=True)]
+)
+def test_a_commit_within_a_batch_that_is_committed_already_moves_nothing(place: MessageId) -> None:
+    """As one at an entry before: a group goes back by seek alone."""
+    with serving() as server, wireproto.connect(server.url) as client, client.consumer("t", "group") as consumer:
+        assert len(read(consumer, 18)) == 18
+        consumer.commit({OWNER: MessageId(*OWNER, 7, 4, 2, after=True)}, timeout=20.0)
+        assert server.count("ack") == 1
+        consumer.commit({OWNER: place}, timeout=20.0)
+        assert server.count("ack") == 1
+        assert consumer.committed() == {OWNER: MessageId(*OWNER, 7, 4, 2, after=True)}
+        with pytest.raises(OptionError, match="was not handed that batch"):
+            consumer.commit({OWNER: MessageId(*OWNER, 8, 0, 1)}, timeout=20.0)
+
+
 def test_places_of_a_topic_that_keeps_nothing_are_behind_what_was_handed_out() -> None:
     with serving() as server, wireproto.connect(server.url) as client:
         with client.reader(GONE) as reader:

@@ -81,8 +81,8 @@ class Log:
                 del self.sizes[next(iter(self.sizes))]
 
     def target(self, position: MessageId) -> api.MessageIdData | None:
-        """What a cumulative ACK must name for the subscription to resume at a position; None when that is its beginning, or the
-        entry before lies in another ledger and was not handed out here: then its mark stays where it is."""
+        """What a cumulative ACK must name for the subscription to resume at a position; None when that is its beginning, or within a batch
+        that is acknowledged, or the entry before lies in another ledger and was not handed out here: then its mark stays where it is."""
         ledger, entry, index = position.ledger, position.entry, position.index
         if ledger < 0 or (entry < 0 and position.after):
             return None
@@ -93,6 +93,8 @@ class Log:
         if first_wanted == 0:
             before = (ledger, entry - 1) if entry > 0 else self.before.get(ledger)
             return None if before is None else message_id(*before)
+        if self.acked is not None and (ledger, entry) <= self.acked:
+            return None
         if size == 0:
             raise OptionError(f"position {position}: this consumer was not handed that batch, or long ago, so its size is not known")
         data = message_id(ledger, entry, first_wanted - 1, ack_set=wanted_after(first_wanted, size))

@@ -218,7 +218,7 @@ class PulsarConsumer(PartingRole):
 
     @operation
     def commit(self, positions: Mapping[TopicPartition, Position] | None = None, *, timeout: float = 30.0) -> Steps[None]:
-        """Commit where to resume; None commits what poll has handed out.
+        """Commit where to resume; None commits what poll has handed out. A group does not go back by this: `seek` does that.
 
         Raises:
             Revoked: naming the partitions that another member is fed from, or was since they were handed out: that comes again. The others
