@@ -166,6 +166,25 @@ def test_places_of_a_topic_that_keeps_nothing_are_behind_what_was_handed_out() -
         assert server.count("getLastMessageId") == 0, "there is no place to ask for"
 
 
+@pytest.mark.parametrize("first", [[], [False]], ids=["nothing is said", "another one is fed at first"])
+def test_a_member_that_is_handed_what_nobody_keeps_is_assigned_it(first: list[bool]) -> None:
+    """Of such topics brokers do not say which member is fed, but for who is not at first."""
+
+    def subscribe(link: Link, ask: Any) -> Any:
+        said = [api.CommandActiveConsumerChange(consumer_id=ask.consumer_id, is_active=fed) for fed in first]
+        return [success(link, ask), *said]
+
+    silent = serving(subscribe=subscribe, flow=lambda link, ask: None)
+    with silent as server, wireproto.connect(server.url) as client, client.consumer(GONE, "group") as consumer:
+        assert consumer.poll(0.0) is None
+        assert consumer.assignment == frozenset()
+        ident = server.commands("subscribe")[-1].consumer_id
+        for number in range(2):
+            server.links[-1].message(ident, 0, stored([b"%d" % number]))
+        assert sorted(read(consumer, 2)) == [b"0", b"1"]
+        assert consumer.assignment == {(GONE, -1)}
+
+
 @pytest.mark.parametrize("start", [EARLIEST, LATEST])
 def test_the_end_of_a_topic_that_keeps_nothing_is_now(start: Any) -> None:
     with serving() as server, wireproto.connect(server.url) as client, client.reader(GONE, start=start, stop=LATEST) as reader:

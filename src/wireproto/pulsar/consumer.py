@@ -467,7 +467,7 @@ class PulsarConsumer(PartingRole):
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that this member is fed from."""
+        """The partitions that this member is fed from. Of non-persistent topics a broker does not tell: those that it was fed from last."""
         return frozenset(part.owner for part in self._feed.parts if part.active and part.open)
 
     # -- ends ---------------------------------------------------------------------------------------------------

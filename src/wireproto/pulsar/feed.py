@@ -344,6 +344,10 @@ class Feed:
 
     def _message(self, part: PartitionConsumer, frame: bytes) -> None:
         if part.ours:
+            if not part.active:  # of a topic that keeps nothing: no word tells that this member is fed
+                part.fed(True)
+                if self._changed is not None:
+                    self._changed(part, False)
             part.frames.append(frame)
             self._requeue(part)
         else:
