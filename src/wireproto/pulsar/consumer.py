@@ -33,7 +33,7 @@ from ..due import due
 from . import PulsarApi_pb2 as api
 from .acks import Log
 from .codes import SubscriptionNotFound
-from .feed import Feed, PartitionConsumer
+from .feed import Feed, PartitionConsumer, unreadable
 from .frames import message_id
 from .places import Cursor, resolver, unread
 from .positions import finding
@@ -118,7 +118,12 @@ class PulsarConsumer(PartingRole):
     # -- reading ------------------------------------------------------------------------------------------------
 
     def poll(self, timeout: float = 1.0) -> Batch | None:
-        """The next batch, or None when none came within `timeout`. Partitions come and go here."""
+        """The next batch, or None when none came within `timeout`. Partitions come and go here.
+
+        Raises:
+            ChecksumMismatch, DecompressionError, Malformed: an entry cannot be read, with its place; again whenever it is its partition's
+                turn until that is sought behind it, unless the consumer was told to skip.
+        """
         self._feed.handing = None
         try:
             batch = self._tasks.drive(self.polling(timeout), NEVER)
@@ -166,7 +171,7 @@ class PulsarConsumer(PartingRole):
                 if fact.start:
                     kept = fact.start  # first what came before it; the entry itself is met again at the next poll
                     break
-                raise fact.error.with_context(topic=part.topic, partition=part.partition, position=part.place(fact.ledger, fact.entry))
+                raise unreadable(part, fact)
             part.handed(fact.permits, len(frame))
             part.passed(fact.ledger, fact.entry)
             log.passed(fact.ledger, fact.entry, fact.batch_size)

@@ -143,6 +143,15 @@ class Handing:
             part.permits.back(self.seen)
 
 
+def unreadable(part: PartitionConsumer, fact: PulsarEntry, way: str = "; seek behind it, or set on_corrupt, to go on") -> WireprotoError:
+    """Why an entry cannot be handed out, with its place and the way on."""
+    why = fact.error
+    assert why is not None
+    why.text += way
+    why.position = part.place(fact.ledger, fact.entry)
+    return why.with_context(topic=part.topic, partition=part.partition)
+
+
 def _gathered(came: deque[bytes]) -> list[bytes]:
     """The first of these that one batch is made of: up to `GATHER_FRAMES`, or the one that makes up `GATHER_BYTES`."""
     frames = list(islice(came, GATHER_FRAMES))

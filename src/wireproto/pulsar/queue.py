@@ -42,7 +42,7 @@ from ..due import due
 from . import PulsarApi_pb2 as api
 from .acks import words
 from .codes import PulsarError
-from .feed import Feed, PartitionConsumer
+from .feed import Feed, PartitionConsumer, unreadable
 from .frames import encode, encrypted, message_id
 from .subscription import KEY_SHARED, SHARED, Subscription
 from .unacked import Key, Unacked
@@ -202,7 +202,7 @@ class PulsarQueue(PartingRole):
                 part.frames.extendleft(reversed(frames[number + 1 :]))
                 part.handed(fact.permits, len(frame))
                 self._give_back_in(UNREADABLE.delay(fact.redelivery_count + 1), part, key, -1)
-                raise fact.error.with_context(topic=self.topic, partition=part.partition, position=part.place(*key))
+                raise unreadable(part, fact, way="")
             if fact.error is not None:
                 part.handed(fact.permits, len(frame))
                 hand.looked_at += 1

@@ -30,7 +30,7 @@ from wireproto.records import Batch
 
 from ..due import due
 from . import PulsarApi_pb2 as api
-from .feed import Feed, PartitionConsumer
+from .feed import Feed, PartitionConsumer, unreadable
 from .frames import message_id
 from .places import FROM_NOW, Cursor, resolver, unread
 from .positions import finding
@@ -243,8 +243,7 @@ class PulsarReader(PartingRole):
         passed = None
         for fact in facts:
             if fact.error is not None and self._options.on_corrupt == "raise":
-                place = part.place(fact.ledger, fact.entry)
-                cursor.error = fact.error.with_context(topic=self.topic, partition=part.partition, position=place)
+                cursor.error = unreadable(part, fact)
                 kept = fact.start
                 break
             if cursor.until is not None and fact.publish_time >= cursor.until:
