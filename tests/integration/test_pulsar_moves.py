@@ -201,6 +201,44 @@ def test_start_and_stop_by_time(broker: Pulsar) -> None:
     assert followed[-5:] == late  # whole seconds: perhaps some early ones before
 
 
+def test_what_a_broker_has_a_group_skip_does_not_come_and_what_was_handed_out_can_be_committed(broker: Pulsar) -> None:
+    """As an operator does it, or a quota that evicts a backlog, or a time to live: the group's mark moves past what nobody has read."""
+    topic = new_topic(broker)
+    with ours(broker) as client, client.producer(topic, batching=False) as producer:
+        for number in range(30):
+            producer.send(b"%d" % number)
+        producer.flush()
+        with client.consumer(topic, "moves", receive_memory=1) as log:
+            [first] = values(log, 1)
+            assert first == b"0"
+            broker.call("POST", f"/admin/v2/persistent/public/default/{topic}/subscription/moves/skip_all")
+            end = at(client, topic)
+            log.commit()
+            assert at(client, topic) == end, "it does not go back"
+            assert list(log.lag().values()) == [0]
+            producer.send(b"later").position(30.0)
+            found = [first]
+            while found[-1] != b"later":
+                found += values(log, 1)
+            assert len(set(found)) == len(found) < 30, "what was on its way comes, each once"
+            log.commit()
+        with client.queue(topic, "moves", receive_messages=1) as queue:
+            for number in range(30):
+                producer.send(b"again %d" % number)
+            producer.flush()
+            held = queue.receive(30.0)
+            assert held.value == b"again 0"
+            broker.call("POST", f"/admin/v2/persistent/public/default/{topic}/subscription/moves/skip_all")
+            held.ack()
+            producer.send(b"last").position(30.0)
+            found = []
+            while (delivery := queue.receive(30.0)).value != b"last":
+                found.append(delivery.value)
+                delivery.ack()
+            delivery.ack()
+            assert len(found) <= 1, "what was on its way"
+
+
 def test_a_new_subscription_begins_at_a_position(broker: Pulsar) -> None:
     topic = new_topic(broker)
     with ours(broker) as client:
