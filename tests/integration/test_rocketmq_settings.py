@@ -12,6 +12,7 @@ import pytest
 import wireproto
 from brokers import RocketMQ
 from patience import soon, until
+from wireproto.errors import UsageError
 from wireproto.position import EARLIEST
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.codes import NoPermission
@@ -119,3 +120,44 @@ def test_a_group_that_is_stopped_is_waited_for_as_long_as_was_asked_for(
         found: list[bytes | None] = []
         until(lambda: found.extend([*batch.values()] if (batch := member.poll(1.0)) is not None else []) or len(found) == 3)
         assert found == [b"0", b"1", b"2"]
+
+
+# members that read other topics ---------------------------------------------------------------------------------------------------------
+
+
+def test_members_that_read_other_topics_are_warned_of_once(
+    broker: RocketMQ, client: RocketClient, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each gets a share of both topics' queues. The newcomer hears so before it beats, the others when it has."""
+    group, second = f"g-{topic}", f"{topic}-b"
+    client.admin().create_topic(second)
+    with wireproto.connect(broker.url, rebalance_interval=0.3) as elsewhere, client.consumer(topic, group, rebalance_interval=0.3) as first:
+        assert not told(caplog, group)
+        with elsewhere.consumer(second, group) as newcomer:
+            until(lambda: first.poll(0.2) or len(told(caplog, group)) == 2)
+            lines = sorted(told(caplog, group))
+            assert f"a member reads {topic} and this one {second}: each gets a share" in lines[0]
+            assert first.member_id in lines[0]
+            assert f"a member reads {second} and this one {topic}: each gets a share" in lines[1]
+            assert newcomer.member_id in lines[1]
+            for _ in range(5):
+                first.poll(0.2)
+                newcomer.poll(0.2)
+            assert len(told(caplog, group)) == 2
+
+
+def told(caplog: pytest.LogCaptureFixture, group: str) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.getMessage().startswith(f"group {group}: a member reads")]
+
+
+def test_members_of_one_client_that_would_read_other_topics_are_refused(client: RocketClient, topic: str) -> None:
+    group, second = f"g-{topic}", f"{topic}-b"
+    client.admin().create_topic(second)
+    refused = pytest.raises(UsageError, match=f"a member of group {group} that reads {topic}, and this one is to read {second}")
+    with client.consumer(topic, group), client.queue(topic, group):
+        with refused:
+            client.consumer(second, group)
+        with refused:
+            client.queue(second, group)
+        client.consumer(second, f"{group}-b").close()
+    client.consumer(second, group).close()

@@ -147,6 +147,10 @@ class RocketCluster(Runtime[RocketOptions]):
         """Tell this role of every connection that is lost, while it lives."""
         self._watchers.add(watcher)
 
+    def watchers(self) -> list[Watcher]:
+        """Those that `watch` was called with, and that live."""
+        return list(self._watchers)
+
     def unwatch(self, watcher: Watcher) -> None:
         self._watchers.discard(watcher)
 

@@ -38,6 +38,7 @@ from .codes import TopicNotExist
 from .groups import GroupOffsets
 from .messages import HeartBeatRequest, UnregisterClientRequest
 from .passing import away, passes
+from .subscriptions import Subscriptions
 
 if TYPE_CHECKING:
     from wireproto._net import Call, Connection
@@ -95,6 +96,7 @@ class Member:
         self._optional, self._wake, self.standing = optional, wake, standing
         self.id = cluster.next_id()
         self.offsets = GroupOffsets(cluster, group)
+        self._reads = Subscriptions(cluster, group, self.id, topics)
         self.started = time.time()
         self._version = int(self.started * 1000)
         self._resets: asked.Resets = {}
@@ -118,10 +120,18 @@ class Member:
 
     # liveness ----------------------------------------------------------------------------------------------------------------------
 
+    def check_topics(self) -> None:
+        """Raise UsageError where this client has a member of the group that reads other topics."""
+        for other in self._cluster.watchers():
+            if isinstance(other, Member) and other is not self and not other.closed and not other.left:
+                self._reads.refuse(other._reads)
+
     def joining(self, until: float) -> Steps[None]:
         """Be known to every broker of the topics; raises when none of them answers in time."""
         self.left = False
         self._polled = time.monotonic()
+        with contextlib.suppress(TopicNotExist, TransportError):
+            yield from self._reads.look((yield from self._masters(until)), until)
         yield from self._cluster.retrying(lambda: self.beating(until), until)
         self._beat_at.set(time.monotonic() + self._options.heartbeat_interval)
         self._owner_at.set(self._polled + self._options.max_poll_interval)
@@ -425,6 +435,10 @@ class Member:
                 continue
             queues = sorted(route.readable(), key=lambda queue: (java_order(queue.broker), queue.queue_id))
             found.update(((topic, queue.partition), queue) for queue in average(members, self.id, queues))
+        for masters, listed in lists.items():
+            if not isinstance(listed, TransportError):
+                yield from self._reads.look_at_newcomers(masters, listed, until)
+                break
         if unknown:
             self.look_again()
             if len(unknown) == len(self._topics):

@@ -114,6 +114,7 @@ class Sharing:
         """Join, and take our share; raises when nothing of it can be read."""
         cluster, until = self.cluster, self.cluster.deadline(self.options.timeout)
         try:
+            self.member.check_topics()
             for topic in self._needed:
                 yield from cluster.routing(topic, until)
             start = self.start

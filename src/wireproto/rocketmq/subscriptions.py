@@ -1,0 +1,88 @@
+"""Whether all members of a group read the same topics.
+
+What it is: members share the queues of a topic out over all members of the group that a broker lists, whatever each of them reads. One that
+reads other topics gets a share as well, whose records nobody reads: two members with a topic each read half of either. No broker refuses
+that, and Java's clients say nothing of it. Brokers tell what the member reads that has beaten last (203). So a member looks at that before
+its first heartbeat, and again when somebody has come, for a newcomer has beaten last. It warns, since the others may be on their way to the
+same topics, one after the other; of members of one client it is known, and refused.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from wireproto.errors import UsageError, WireprotoError
+
+from .bodies import ConsumerConnection
+from .messages import GetConsumerConnectionListRequest
+
+if TYPE_CHECKING:
+    from wireproto.net.task import Steps
+
+    from .cluster import RocketCluster
+
+GLANCE, ENOUGH = 0.2, 1.0
+"""Seconds after which the next broker is asked beside one that is silent; and that all of them have."""
+
+
+class Subscriptions:
+    """What one member reads, beside what others of its group do.
+
+    Args:
+        member: its client id.
+        topics: those that it reads, with or without the group's retry topic.
+    """
+
+    def __init__(self, cluster: RocketCluster, group: str, member: str, topics: Collection[str]) -> None:
+        self._cluster, self._group, self._member = cluster, group, member
+        self.topics = self._without_retries(topics)
+        self._known: frozenset[str] = frozenset()
+        self._warned: set[frozenset[str]] = set()
+
+    def _without_retries(self, topics: Iterable[str]) -> frozenset[str]:
+        return frozenset(topics) - {f"%RETRY%{self._group}"}
+
+    def refuse(self, other: Subscriptions) -> None:
+        """Raise UsageError where a member of the same client and group reads other topics."""
+        if other._group == self._group and other.topics != self.topics:
+            text = f"this client has a member of group {self._group} that reads {_names(other.topics)}, and this one is to read"
+            raise UsageError(f"{text} {_names(self.topics)}: {WHY}")
+
+    def look_at_newcomers(self, masters: Collection[str], members: Iterable[str], until: float) -> Steps[None]:
+        """`look`, if there are members that were not there at the last look."""
+        others = frozenset(members) - {self._member}
+        new, self._known = others - self._known, others
+        if new:
+            yield from self.look(masters, until)
+
+    def look(self, masters: Collection[str], until: float) -> Steps[None]:
+        """Warn if the member that has beaten last reads other topics. No broker has to tell."""
+        if not masters:
+            return
+        late = min(until, time.monotonic() + ENOUGH)
+        message = GetConsumerConnectionListRequest(consumer_group=self._group)
+
+        def ask(address: str) -> Steps[ConsumerConnection]:
+            reply = yield from self._cluster.invoking(address, message, until=late, purpose=self._member)
+            return ConsumerConnection.decode(reply.body)
+
+        with suppress(WireprotoError):
+            asked = ((f"topics of group {self._group} at {address}", ask(address)) for address in masters)
+            found = yield from self._cluster.tasks.race(asked, late, GLANCE)
+            topics = self._without_retries(found.topics)
+            others = sorted(one.client_id for one in found.connections if one.client_id != self._member)
+            if topics and others and topics != self.topics and topics not in self._warned:
+                self._warned.add(topics)
+                text = "group %s: a member reads %s and this one %s: %s (its members beside this one: %s)"
+                facts = _names(topics), _names(self.topics), WHY, ", ".join(others[:5]) + (" …" if others[5:] else "")
+                self._cluster.told.warning(("subscriptions", self._group, topics), text, self._group, *facts)
+
+
+WHY = "each gets a share of the queues of all, and what it does not read of its share nobody reads; give them groups of their own"
+
+
+def _names(topics: Iterable[str]) -> str:
+    return ", ".join(sorted(topics))
