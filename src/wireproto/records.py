@@ -145,6 +145,12 @@ class Delivery:
     attempt: int
     _end: Any = field(repr=False)
     _end_later: Any = field(default=None, repr=False)
+    _sent_to: str | None = field(default=None, repr=False)
+
+    @property
+    def topic(self) -> str:
+        """The topic that it was sent to; `record.topic` is the one that it lies in, RocketMQ's retry topic where it was given back."""
+        return self._sent_to or self.record.topic
 
     @property
     def value(self) -> bytes | None:

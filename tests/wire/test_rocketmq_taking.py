@@ -19,7 +19,6 @@ from wireproto.position import LATEST, LogOffset, QueueOffset
 from wireproto.rocketmq import fastjson
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.messages import (
-    GetAllTopicListFromNameserverRequest,
     InvokeBrokerToResetOffsetRequest,
     UpdateAndCreateTopicRequest,
 )
@@ -323,10 +322,12 @@ def test_a_message_is_dead_after_max_attempts(client: RocketClient, topic: str, 
     put(client, topic, 1)
     attempts = 0
     with client.queue(topic, group, max_attempts=most) as worker:
-        while f"%DLQ%{group}" not in client.request(GetAllTopicListFromNameserverRequest()).json()["topicList"]:
+        while f"%DLQ%{group}" not in client.admin().list_topics():
             delivery = worker.receive(30.0)
             assert delivery is not None
             attempts += 1
+            assert delivery.topic == topic, "the one that it was sent to"
+            assert delivery.record.topic == (topic if attempts == 1 else f"%RETRY%{group}")
             delivery.release()
         assert worker.receive(0.1) is None
     assert attempts == most + 1

@@ -30,6 +30,11 @@ class Delivery:
         self.attempt = made.attempt
 
     @property
+    def topic(self) -> str:
+        """The topic that it was sent to; see `wireproto.records.Delivery.topic`."""
+        return self.made.topic
+
+    @property
     def value(self) -> bytes | None:
         return self.record.value
 

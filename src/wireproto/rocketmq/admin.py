@@ -68,14 +68,14 @@ class RocketAdmin(Closing):
 
     @operation
     def list_topics(self, *, timeout: float = 30.0) -> Steps[list[str]]:
-        """Names of all topics but the brokers' own (system, retry and dead letter topics)."""
+        """Names of all topics but the brokers' own (system and retry topics); dead letters are in ``%DLQ%`` and the group's name."""
         until = due(timeout)
         reply = yield from self._cluster.asking_names(GetAllTopicListFromNameserverRequest(), until=until)
         found = TopicList.decode(reply.body).topics
         info = yield from self._cluster.info(until)
         own = SYSTEM_TOPICS | info.brokers.keys() | info.clusters.keys()
         own |= {f"{name}_REPLY_TOPIC" for name in info.clusters}
-        return sorted(topic for topic in found if topic not in own and not topic.startswith(("%RETRY%", "%DLQ%", "rmq_sys_", "RMQ_SYS_")))
+        return sorted(topic for topic in found if topic not in own and not topic.startswith(("%RETRY%", "rmq_sys_", "RMQ_SYS_")))
 
     @operation
     def describe_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[TopicInfo]:

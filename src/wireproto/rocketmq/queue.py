@@ -192,7 +192,7 @@ class RocketQueueConsumer(PartingRole):
                 unique_id=facts["unique_id"][at],
                 real_topic=facts["real_topic"][at] or batch.topic,
             )
-            items.append((Delivery(record, facts["reconsume_times"][at] + 1, self._end), held))
+            items.append((Delivery(record, facts["reconsume_times"][at] + 1, self._end, _sent_to=held.real_topic), held))
         opened = prefix.opened(offsets)
         # A signal handler runs between calls alone: all of this is done, or nothing of it.
         prefix.open, prefix.fetched, self._ready, self._sharing.fetcher.handing = opened, end, items, None
