@@ -12,10 +12,10 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from wireproto.due import due
-from wireproto.errors import BrokerError, OptionError, TimedOut, TransportError
+from wireproto.errors import BrokerError, OptionError, TimedOut, TransportError, WireprotoError
 from wireproto.net.closing import Closing
 from wireproto.net.retry import Policy, Waits
 from wireproto.net.task import operation
@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from wireproto.net.task import Steps
 
     from .cluster import Reply, RocketCluster
+    from .route import Queue
 
+T = TypeVar("T")
 SYSTEM_TOPICS = frozenset({
     "TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "TRANS_CHECK_MAX_TIME_TOPIC",
     "wheel_timer", "CHECKPOINT_TOPIC",
@@ -200,7 +202,11 @@ class RocketAdmin(Closing):
     def positions(
         self, topic: str, at: Where = LATEST, *, partitions: Collection[int] | None = None, timeout: float = 30.0
     ) -> Steps[dict[TopicPartition, Position]]:
-        """Where EARLIEST, LATEST or AtTime lie now in each partition, or in these. LATEST is the place after the last record."""
+        """Where EARLIEST, LATEST or AtTime lie now in each partition, or in these. LATEST is the place after the last record.
+
+        Raises:
+            TransportError: a broker does not answer; it names that one, and `known` has the positions that the others told.
+        """
         until = due(timeout)
         found = yield from Offsets(self._cluster, topic, READERS_GROUP).where(at, until, "at", partitions)
         route = yield from self._cluster.routing(topic, until)
@@ -237,44 +243,92 @@ class RocketAdmin(Closing):
 
     @operation
     def list_groups(self, *, timeout: float = 30.0) -> Steps[list[str]]:
-        """Names of the groups that any broker knows, without the brokers' own."""
-        until = due(timeout)
+        """Names of the groups that any broker knows, without the brokers' own.
+
+        A broker that does not answer is named in the log, and what it alone knows is left out.
+        """
         found: set[str] = set()
-        for address in (yield from self._cluster.masters(until)):
-            reply = yield from self._cluster.invoking(address, GetAllSubscriptionGroupConfigRequest(), until=until)
+        message = GetAllSubscriptionGroupConfigRequest()
+        replies, _ = yield from self._of_masters(lambda address, until: self._cluster.invoking(address, message, until=until), due(timeout))
+        for reply in replies.values():
             found.update(subscription_groups(reply.body))
         return sorted(group for group in found if not SYSTEM_GROUPS.match(group))
 
+    def _of_masters(self, ask: Callable[[str, float], Steps[T]], until: float) -> Steps[tuple[dict[str, T], list[str]]]:
+        """What each master answers, asked beside each other, and the addresses of those that do not, which the log tells of.
+
+        Raises:
+            BrokerError: one refuses. TransportError: none answers.
+        """
+        found: dict[str, T] = {}
+        silent: dict[str, TransportError] = {}
+        late = min(until, time.monotonic() + self._cluster.options.request_timeout)
+
+        def one(address: str) -> Steps[None]:
+            try:
+                found[address] = yield from ask(address, late)
+            except TransportError as why:
+                silent[address] = why
+
+        masters = yield from self._cluster.masters(until)
+        yield from self._cluster.gathering({address: one(address) for address in masters}, "what is known")
+        for address, why in silent.items():
+            if not found:
+                raise why
+            self._cluster.told.warning(("silent", address), "broker %s does not answer, and what it knows is left out: %s", address, why)
+        return {address: found[address] for address in masters if address in found}, sorted(silent)
+
     @operation
     def describe_group(self, group: str, *, timeout: float = 30.0) -> Steps[GroupInfo]:
-        """Its live members. The state is ``ONLINE`` or ``OFFLINE``; brokers do not know who reads which queue."""
-        until = due(timeout)
+        """Its live members. The state is ``ONLINE`` or ``OFFLINE``; brokers do not know who reads which queue.
+
+        A broker that does not answer is named in the log and in the detail ``silent``, and the members that it alone knows are left out.
+        """
         message = GetConsumerConnectionListRequest(consumer_group=group)
         members: dict[str, GroupMember] = {}
         details: dict[str, object] = {}
-        for address in (yield from self._cluster.masters(until)):
+
+        def ask(address: str, until: float) -> Steps[ConsumerConnection | None]:
             try:
-                body = (yield from self._cluster.invoking(address, message, until=until)).body
+                return ConsumerConnection.decode((yield from self._cluster.invoking(address, message, until=until)).body)
             except ConsumerNotOnline:
-                continue
-            found = ConsumerConnection.decode(body)
-            details.update(found.details, topics=found.topics)
-            for one in found.connections:
-                members[one.client_id] = GroupMember(one.client_id, one.address)
+                return None
+
+        connections, silent = yield from self._of_masters(ask, due(timeout))
+        for found in connections.values():
+            if found is not None:
+                details.update(found.details, topics=found.topics)
+                members |= {one.client_id: GroupMember(one.client_id, one.address) for one in found.connections}
+        if silent:
+            details["silent"] = tuple(silent)
         return GroupInfo(group, "ONLINE" if members else "OFFLINE", tuple(members.values()), details)
 
     @operation
     def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> Steps[dict[TopicPartition, Position]]:
-        """Where the group resumes in each partition; partitions without a committed position are left out."""
-        until = due(timeout)
-        offsets = GroupOffsets(self._cluster, group)
+        """Where the group resumes in each partition; partitions without a committed position are left out.
+
+        Raises:
+            TransportError: a broker does not answer; as of `positions`.
+        """
+        until, offsets = due(timeout), GroupOffsets(self._cluster, group)
         found: dict[TopicPartition, Position] = {}
-        route = yield from self._cluster.routing(topic, until)
-        for queue in route.readable():
-            offset = yield from offsets.committed(topic, queue, until)
+        problems: list[WireprotoError] = []
+
+        def look(queue: Queue) -> Steps[None]:
+            try:
+                offset = yield from offsets.committed(topic, queue, until)
+            except WireprotoError as why:
+                problems.append(why)
+                return
             if offset is not None:
                 found[topic, queue.partition] = queue.at(topic, offset)
-        return found
+
+        route = yield from self._cluster.routing(topic, until)
+        yield from self._cluster.gathering({queue.partition: look(queue) for queue in route.readable()}, "the offset")
+        if problems:
+            problems[0].known = dict(sorted(found.items()))
+            raise problems[0]
+        return dict(sorted(found.items()))
 
     @operation
     def commit(self, group: str, places: Mapping[TopicPartition, Position], *, timeout: float = 30.0) -> Steps[frozenset[TopicPartition]]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from wireproto.errors import Truncated
+from wireproto.errors import Truncated, WireprotoError
 from wireproto.flow.resolve import Requests, Resolver, named
 from wireproto.position import AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, Where
 
@@ -218,15 +218,30 @@ class Offsets:
         return [queue for queue in queues if queue.address is None and not queue.readable]
 
     def find(self, requests: Requests, until: float) -> Steps[dict[TopicPartition, int]]:
-        """The offsets that requests mean, by our own partitions. A broker that is away is waited for where it alone can tell."""
+        """The offsets that requests mean, by our own partitions. A broker that is away is waited for where it alone can tell. Of an error
+        `known` is what the other brokers told."""
         queues = (yield from self._cluster.routing(self._topic, until)).queues
         found = {key: offset_of(at) for key, at in requests.items() if isinstance(at, Position)}
         asked: dict[TopicPartition, Queue] = {}
         for key in requests.keys() - found.keys():
             asked[key] = yield from self._back(queues[key[1]], until)
-        yield from self.all_shown([queue for key, queue in asked.items() if not isinstance(requests[key], Earliest)], until)
-        looks = {key: self.of(queue, requests[key], until) for key, queue in asked.items()}
-        found |= yield from self._cluster.gathering(looks, "the place")
+        problems: list[WireprotoError] = []
+
+        def look(some: list[TopicPartition]) -> Steps[None]:
+            try:
+                yield from self.all_shown([asked[key] for key in some if not isinstance(requests[key], Earliest)], until)
+                looks = {key: self.of(asked[key], requests[key], until) for key in some}
+                found.update((yield from self._cluster.gathering(looks, "the place")))
+            except WireprotoError as why:
+                problems.append(why)
+
+        brokers: dict[str, list[TopicPartition]] = {}
+        for key, queue in asked.items():
+            brokers.setdefault(queue.broker, []).append(key)
+        yield from self._cluster.gathering({broker: look(some) for broker, some in brokers.items()}, "the places")
+        if problems:
+            problems[0].known = {key: queues[key[1]].at(self._topic, offset) for key, offset in found.items()}
+            raise problems[0]
         return {key: found[key] for key in requests}
 
     def _back(self, queue: Queue, until: float) -> Steps[Queue]:
