@@ -2,7 +2,13 @@
 
 from contextlib import suppress
 
-with suppress(ImportError):  # without pyarrow there is no source; an error here would end every other one too
-    from wireproto.spark.kafka import KafkaWire as DefaultSource
+with suppress(ImportError):  # without PySpark's sources there is none; an error here would end every other one too
+    from wireproto.spark.found import Found
+
+    class DefaultSource(Found):
+        """Stands for `wireproto.spark.KafkaWire` until it is used."""
+
+        format = "kafka-wire"
+        source = "KafkaWire"
 
     __all__ = ["DefaultSource"]

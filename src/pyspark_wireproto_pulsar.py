@@ -2,7 +2,13 @@
 
 from contextlib import suppress
 
-with suppress(ImportError):  # without pyarrow there is no source; an error here would end every other one too
-    from wireproto.spark.pulsar import PulsarWire as DefaultSource
+with suppress(ImportError):  # without PySpark's sources there is none; an error here would end every other one too
+    from wireproto.spark.found import Found
+
+    class DefaultSource(Found):
+        """Stands for `wireproto.spark.PulsarWire` until it is used."""
+
+        format = "pulsar-wire"
+        source = "PulsarWire"
 
     __all__ = ["DefaultSource"]

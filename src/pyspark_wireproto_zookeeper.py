@@ -2,7 +2,13 @@
 
 from contextlib import suppress
 
-with suppress(ImportError):  # without pyarrow there is no source; an error here would end every other one too
-    from wireproto.spark.zookeeper import ZooKeeperWire as DefaultSource
+with suppress(ImportError):  # without PySpark's sources there is none; an error here would end every other one too
+    from wireproto.spark.found import Found
+
+    class DefaultSource(Found):
+        """Stands for `wireproto.spark.ZooKeeperWire` until it is used."""
+
+        format = "zookeeper-wire"
+        source = "ZooKeeperWire"
 
     __all__ = ["DefaultSource"]

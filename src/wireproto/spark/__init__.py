@@ -12,7 +12,6 @@ import logging
 import shutil
 import sys
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +42,8 @@ def __getattr__(name: str) -> Any:
 
 def _lacking(why: ImportError) -> ImportError:
     """What is not there, said with its remedy."""
+    from importlib.metadata import PackageNotFoundError, version  # imports much, in each of Spark's processes
+
     try:
         here = f"PySpark {version('pyspark')}"
     except PackageNotFoundError:

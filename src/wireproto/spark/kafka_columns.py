@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from .columns import COMMON, NOTHING, LogFormat, one, plain
 
@@ -22,7 +21,7 @@ NO_TIME = -1
 def timestamp(batch: Batch, columns: pa.RecordBatch) -> pa.Array:
     """The record's time; -1 ms where it has none, as Java has it."""
     times = columns.column("timestamp")
-    return pc.fill_null(times, one(NO_TIME, pa.int64()).cast(times.type)) if times.null_count else times
+    return times.fill_null(one(NO_TIME, pa.int64()).cast(times.type)) if times.null_count else times
 
 
 FACTS = {

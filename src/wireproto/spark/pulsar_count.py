@@ -15,7 +15,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..errors import TimedOut
 from ..position import MessageId, TopicPartition
@@ -83,6 +82,8 @@ def of_batch(batch: Batch) -> Iterator[Entry]:
     rows = table.num_rows
     cuts = [0]
     if rows > 1:
+        import pyarrow.compute as pc  # see `columns.py`
+
         changed = pc.or_(pc.not_equal(numbers[1:], numbers[:-1]), pc.not_equal(ledgers[1:], ledgers[:-1]))
         cuts += [place + 1 for place in pc.indices_nonzero(changed).to_pylist()]
     for begin, end in zip(cuts, [*cuts[1:], rows], strict=True):
