@@ -110,6 +110,7 @@ JOBS = {
     "forms": "messages for `wire`",
     "sending": "batches to requests, answers to verdicts",
     "positions": "where places lie in a log",
+    "reset": "where reading goes on when a place is gone",
     "request": "any message of a user's",
     "outgoing": "the batches that it sends",
     "transactional": "sending in transactions",

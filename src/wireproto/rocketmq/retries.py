@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from wireproto.errors import AuthError, BrokerError
+from wireproto.net.retry import Verdict, verdict
 
 from .acl import FIRST_5X
 from .bodies import retry_queues
@@ -62,7 +63,7 @@ class Retries:
             reply = yield from self._cluster.asking(conn, message, until=until, again=True)
             count = retry_queues(reply.body, self._group)
         except BrokerError as why:
-            if not isinstance(why, AuthError) and why.retriable:
+            if verdict(why, final=(AuthError,)) is not Verdict.NEVER:
                 raise
             count = None
         self._settings[address] = time.monotonic(), count

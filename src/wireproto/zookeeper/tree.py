@@ -154,10 +154,7 @@ class Tree(Closing):
 
     @operation
     def ephemerals(self, prefix: str = "/", *, timeout: float = 30.0) -> Steps[list[str]]:
-        """List the paths of this session's ephemeral nodes, below the chroot, that begin with `prefix` (servers from 3.6).
-
-        They are compared as text: ``/lock`` is the beginning of ``/locks/a``, too, ``/lock/`` is not.
-        """
+        """List this session's ephemeral nodes below the chroot whose paths begin with the text `prefix` (servers from 3.6)."""
         found = yield from self._link.calling(op.ephemerals(self._root.out(prefix, sequence=True), prefix), due(timeout))
         return [self._root.back(path) for path in found if self._root.holds(path)]
 
@@ -241,11 +238,7 @@ class Tree(Closing):
 
     @operation
     def delete(self, path: str, *, version: int = -1, recursive: bool = False, timeout: float = 30.0) -> Steps[None]:
-        """Delete a node; `recursive` deletes what is below it first.
-
-        Raises:
-            NoNode, NotEmpty, BadVersion. NoAuth: it may not be deleted, or there are children that may not be listed.
-        """
+        """Delete a node; `recursive` deletes what is below it first. Raises NoNode, NotEmpty, BadVersion, NoAuth."""
         deadline = due(timeout)
         request = op.delete(self._root.out(path), path, version)
         if not recursive:
@@ -308,9 +301,7 @@ class Tree(Closing):
         """Call `callback` at every event of a node, or of the whole tree below it, until `remove_watch` (servers from 3.6).
 
         The watch is set again after a lost connection; what happened meanwhile is not told, by the servers' doing: look again at
-        `State.CONNECTED` (`on_state`). Other watches of the node stay what they are, also on servers before 3.9, which keep one mode of
-        a watch for each node. Of one plain and one recursive watch on one node, those may tell the plain one of a change of the children
-        twice, or of two changes once.
+        `State.CONNECTED` (`on_state`). Other watches of the node stay what they are, also on servers before 3.9.
         """
         mode = AddWatchMode.PERSISTENT_RECURSIVE if recursive else AddWatchMode.PERSISTENT
         body = AddWatchRequest(path=self._root.out(path), mode=int(mode)).encode()
