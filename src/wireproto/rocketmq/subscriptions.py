@@ -76,9 +76,13 @@ class Subscriptions:
             others = sorted(one.client_id for one in found.connections if one.client_id != self._member)
             if topics and others and topics != self.topics and topics not in self._warned:
                 self._warned.add(topics)
-                text = "group %s: a member reads %s and this one %s: %s (its members beside this one: %s)"
                 facts = _names(topics), _names(self.topics), WHY, ", ".join(others[:5]) + (" …" if others[5:] else "")
-                self._cluster.told.warning(("subscriptions", self._group, topics), text, self._group, *facts)
+                self._cluster.told.warning(
+                    ("subscriptions", self._group, topics),
+                    "group %s: a member reads %s and this one %s: %s (its members beside this one: %s)",
+                    self._group,
+                    *facts,
+                )
 
 
 WHY = "each gets a share of the queues of all, and what it does not read of its share nobody reads; give them groups of their own"
