@@ -12,7 +12,7 @@ import pytest
 
 import patience
 import wireproto
-from wireproto import LATEST, LogOffset, aio
+from wireproto import EARLIEST, LATEST, AtTime, LogOffset, aio
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.faults import Faults
 from wireproto.errors import Aborted, Revoked, TimedOut
@@ -160,6 +160,34 @@ def test_positions_that_a_transaction_holds_are_named_and_the_others_given(
         turn.commit()
         assert client.admin().group_positions(name, source) == places
         assert dict(log.committed()) == places
+
+
+def test_a_time_is_that_of_records_and_not_of_the_marker_between_them(client: Any, name: str) -> None:
+    """The marker of the transaction bears the broker's time, which is later than those of records that were made before."""
+    with client.transactions(name) as work, work.begin() as turn:
+        turn.send(b"1000", topic=name, timestamp=1000)
+    patience.until(lambda: client.admin().positions(name, LATEST, committed=True)[name, 0].offset == 2, "its marker is not there")
+    with client.producer(name) as producer:
+        for moment in (2000, 4000, 3000):
+            producer.send(b"%d" % moment, timestamp=moment)
+    found: dict[tuple[int | None, int | None], list[bytes]] = {}
+    for start, stop in ((None, 2500), (2500, None), (1500, 4000), (5000, None), (1, 5000)):
+        with client.reader(
+            name, start=EARLIEST if start is None else AtTime(start), stop=LATEST if stop is None else AtTime(stop)
+        ) as reader:
+            found[start, stop] = [value for batch in reader for value in batch.values()]
+    assert found == {
+        (None, 2500): [b"1000", b"2000"],
+        (2500, None): [b"4000", b"3000"],
+        (1500, 4000): [b"2000"],
+        (5000, None): [],
+        (1, 5000): [b"1000", b"2000", b"4000", b"3000"],
+    }
+    assert client.admin().positions(name, AtTime(2500))[name, 0].offset == 3
+    with client.consumer(name, f"g-{name}", start=AtTime(2500)) as log:
+        while (batch := log.poll(1.0)) is None:
+            pass
+        assert batch.values()[0] == b"4000"
 
 
 def given_up(client: Any, faults: Faults, work: Any, name: str) -> Any:

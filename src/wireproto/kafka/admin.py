@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..due import due
@@ -17,7 +18,7 @@ from ..net.closing import Closing
 from ..net.task import Steps, operation
 from ..position import LATEST, Position, TopicPartition, Where
 from ..records import GroupInfo, GroupMember, PartitionInfo, TopicInfo
-from . import assignor, offsets, positions
+from . import assignor, offsets, positions, timing
 from .admin_transactions import STATE as STATE
 from .admin_transactions import ListedTransaction as ListedTransaction
 from .admin_transactions import ProducerInfo as ProducerInfo
@@ -228,7 +229,8 @@ class KafkaAdmin(TransactionAdmin, Closing):
             entry = yield from self._cluster.knowing(name, deadline, [number for of, number in asked or () if of == name])
             keys += [(name, number) for number in entry.partitions if partitions is None or number in partitions]
         requests = positions.PLACES.requests(at, keys, "at")
-        return positions.log_positions((yield from positions.finding(self._cluster, requests, deadline, committed=committed)))
+        options = replace(self._cluster.options, isolation="committed" if committed else "uncommitted")
+        return positions.log_positions((yield from timing.finding(self._cluster, requests, deadline, options)))
 
     @operation
     def list_groups(self, *, timeout: float = 30.0) -> Steps[list[str]]:

@@ -26,7 +26,7 @@ from ..net.retry import Policy, Waits
 from ..net.task import Steps, Task, operation
 from ..position import EARLIEST, Earliest, Latest, LogOffset, Position, TopicPartition, Where, places
 from ..records import Batch
-from . import offsets, positions
+from . import offsets, positions, timing
 from .codes import IllegalGeneration, RebalanceInProgress, UnknownMemberId, UnstableOffsetCommit
 from .coordinator import Coordinator
 from .fetcher import Fetcher
@@ -268,7 +268,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
         if isinstance(self._start, Latest):  # all of a partition that came later has been written since
             begin |= {key: EARLIEST for key in begin if key[1] >= self._first_counts.get(key[0], 0)}
         leaderless: set[TopicPartition] = set()
-        found = yield from positions.finding(cluster, begin, until, committed=self._committed_only, leaderless=leaderless)
+        found = yield from timing.finding(cluster, begin, until, self._options, leaderless=leaderless)
         return resume, found, epochs, {key: begin[key] for key in sorted(leaderless)}
 
     def _call_back(self, function: object, partitions: frozenset[TopicPartition]) -> None:
@@ -516,7 +516,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
             requests = positions.PLACES.requests(where, sorted(self.assignment), "seek")
             placing = self._fetcher.placing
             deadline = due(timeout)
-            found = yield from positions.finding(self._cluster, requests, deadline, committed=self._committed_only)
+            found = yield from timing.finding(self._cluster, requests, deadline, self._options)
             for key, offset in found.items():
                 (self._fetcher.place if key in placing.waiting else self._fetcher.plan.seek)(key, offset)
                 self._began[key] = offset

@@ -22,7 +22,7 @@ from ..flow.resolve import named
 from ..net.task import Steps, operation
 from ..position import LogOffset, Position, TopicPartition, Where
 from ..records import Batch
-from . import positions
+from . import positions, timing
 from .fetcher import Fetcher
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ class KafkaReader(DroppedRole):
         self._tasks = cluster.tasks
         self.topic = topic
         self._options = options
-        self._committed = options.isolation == "committed"
         self._purpose = cluster.bulk()
         self._ranged = ranged
         self._resting = False  # it came to its end, and has no connections until it seeks
@@ -66,16 +65,15 @@ class KafkaReader(DroppedRole):
     def opening(cls, cluster: KafkaCluster, topic: str, start: Where, stop: Where | None, options: KafkaOptions) -> Steps[Self]:
         """Find out where to start and stop, and make the reader."""
         deadline = cluster.deadline(options.timeout)
-        committed = options.isolation == "committed"
         exact = _exact(start, stop)
         entry = yield from (cluster.looking_up(topic, deadline) if exact is None else cluster.knowing(topic, deadline, exact))
         keys = [(topic, number) for number in _numbers(topic, sorted(entry.partitions), options)]
         first, last = positions.PLACES.ranges(start, stop, keys)
-        stops = yield from positions.finding(cluster, last, deadline, committed=committed)
+        stops = yield from timing.finding(cluster, last, deadline, options)
         leaderless: set[TopicPartition] | None = set() if stop is None else None
-        starts = yield from positions.finding(cluster, first, deadline, committed=committed, leaderless=leaderless)
+        starts = yield from timing.finding(cluster, first, deadline, options, leaderless=leaderless)
         if leaderless and not starts:
-            starts, leaderless = (yield from positions.finding(cluster, first, deadline, committed=committed)), None
+            starts, leaderless = (yield from timing.finding(cluster, first, deadline, options)), None
         made = cls(cluster, topic, starts, stops, options, ranged=exact is not None)
         if leaderless:
             made._fetcher.placing.add({key: first[key] for key in sorted(leaderless)})
@@ -120,7 +118,7 @@ class KafkaReader(DroppedRole):
             plan, placing = self._fetcher.plan, self._fetcher.placing
             requests = positions.PLACES.requests(where, [*plan.cursors, *placing.waiting], "seek")
             deadline = due(timeout)
-            found = yield from positions.finding(self._cluster, requests, deadline, committed=self._committed)
+            found = yield from timing.finding(self._cluster, requests, deadline, self._options)
             self._resting = False
             for key, offset in found.items():
                 (self._fetcher.place if key in placing.waiting else plan.seek)(key, offset)

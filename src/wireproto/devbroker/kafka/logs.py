@@ -186,7 +186,7 @@ async def list_offsets(context: Context) -> Any:
 
 
 def _search(log: PartitionLog, timestamp: int) -> tuple[int, int]:
-    """(offset, timestamp) as ListOffsets answers it; -1, -1 when no record is that late."""
+    """(offset, timestamp) as ListOffsets answers it; -1, -1 when no entry is that late."""
     if timestamp == LATEST:
         return log.end, -1
     if timestamp == EARLIEST:
@@ -200,7 +200,8 @@ def _search(log: PartitionLog, timestamp: int) -> tuple[int, int]:
         return -1, -1
     columns, _ = decode_kafka(entry.data, topic="", partition=0, fetch_offset=entry.base)
     rows = zip(columns.positions(), columns.timestamps(), strict=True)
-    return next(((offset, found) for offset, found in rows if found is not None and found >= timestamp), (-1, -1))
+    none = entry.base, entry.timestamp  # a transaction's marker, which real brokers name as well
+    return next(((offset, found) for offset, found in rows if found is not None and found >= timestamp), none)
 
 
 async def offset_for_leader_epoch(context: Context) -> Any:

@@ -1,0 +1,84 @@
+"""Where a time lies in a partition, by the records' own times.
+
+What it is: brokers find the first entry of a log that is as late as a time, and transaction markers are entries, with the time at which the
+transaction ended: where records bear older times than that, as after a backfill, a marker is found in their place. So what a broker tells
+is where the search begins here: the place of a time is the first record behind it that is as late, as a reader sees it.
+May assume: nothing of an order of times. Must not: be asked where no time is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..errors import DataLoss, TimedOut
+from ..flow.resolve import Request
+from ..net.task import Steps
+from ..position import AtTime, TopicPartition
+from . import positions
+from .codes import OffsetOutOfRange
+from .fetcher import Fetcher
+
+if TYPE_CHECKING:
+    from .cluster import KafkaCluster
+    from .options import KafkaOptions
+
+_BYTES = 1 << 16
+"""How much is asked for of a partition at a time: its first record is the one, most often."""
+
+
+def finding(
+    cluster: KafkaCluster,
+    requests: Mapping[TopicPartition, Request],
+    until: float,
+    options: KafkaOptions,
+    *,
+    leaderless: set[TopicPartition] | None = None,
+) -> Steps[dict[TopicPartition, int]]:
+    """As `positions.finding`, where times are those of records that these options let be read."""
+    committed = options.isolation == "committed"
+    found = yield from positions.finding(cluster, requests, until, committed=committed, leaderless=leaderless)
+    times = {key: request.ms for key, request in requests.items() if isinstance(request, AtTime) and request.ms > 0 and key in found}
+    if times:
+        ends = yield from positions.listing(cluster, times, positions.LATEST_TIME, until, committed=committed)
+        found |= yield from _records(cluster, times, {key: (found[key], ends[key]) for key in times}, until, options)
+    return found
+
+
+def _records(
+    cluster: KafkaCluster,
+    times: Mapping[TopicPartition, int],
+    ranges: Mapping[TopicPartition, tuple[int, int]],
+    until: float,
+    options: KafkaOptions,
+) -> Steps[dict[TopicPartition, int]]:
+    """The first records of these ranges that are as late as the times, or else their ends."""
+    found = {key: max(start, end) for key, (start, end) in ranges.items()}
+    purpose = cluster.bulk()
+    looking = replace(options, columns=None, partition_bytes=_BYTES, on_corrupt="skip", reset="raise")
+    fetcher = Fetcher(cluster, looking, purpose)
+    try:
+        for key, (start, end) in ranges.items():
+            if start < end:
+                fetcher.asking.add(*key, start, end)
+        while not fetcher.plan.done:
+            try:
+                batch = yield from fetcher.polling(until)
+            except (OffsetOutOfRange, DataLoss):  # whoever begins to read there is told
+                return {key: start for key, (start, _) in ranges.items()}
+            if batch is None:
+                if time.monotonic() >= until:
+                    raise TimedOut("the records at a time were not read in time")
+                continue
+            ((key, _),) = batch.next_positions.items()
+            for index, timestamp in enumerate(batch.columns.timestamps()):
+                if timestamp is not None and timestamp >= times[key]:
+                    found[key] = batch.columns.record(index, *key).position.offset  # type: ignore[attr-defined]
+                    fetcher.plan.remove(key)
+                    break
+    finally:
+        fetcher.close()
+        cluster.give_back(purpose, keep=True)
+    return found
