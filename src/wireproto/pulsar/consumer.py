@@ -33,8 +33,9 @@ from ..due import due
 from . import PulsarApi_pb2 as api
 from .acks import Log
 from .codes import SubscriptionNotFound
-from .feed import Feed, PartitionConsumer, unreadable
+from .feed import Feed
 from .frames import message_id
+from .partition_consumer import PartitionConsumer, unreadable
 from .places import Cursor, resolver, unread
 from .positions import finding
 from .reset import first_ledgers, going_on, is_gone

@@ -17,8 +17,9 @@ from wireproto.net.task import Steps, operation
 from wireproto.position import MessageId, Position, TopicPartition
 
 from . import PulsarApi_pb2 as api
-from .feed import Feed, PartitionConsumer
+from .feed import Feed
 from .frames import message_id
+from .partition_consumer import PartitionConsumer
 from .places import resolver
 from .subscription import EXCLUSIVE, OLDEST, Subscription
 

@@ -42,8 +42,9 @@ from ..due import due
 from . import PulsarApi_pb2 as api
 from .acks import words
 from .codes import PulsarError
-from .feed import Feed, PartitionConsumer, unreadable
+from .feed import Feed
 from .frames import encode, encrypted, message_id
+from .partition_consumer import PartitionConsumer, unreadable
 from .subscription import KEY_SHARED, SHARED, Subscription
 from .unacked import Key, Unacked
 

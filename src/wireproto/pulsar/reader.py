@@ -30,8 +30,9 @@ from wireproto.records import Batch
 
 from ..due import due
 from . import PulsarApi_pb2 as api
-from .feed import Feed, PartitionConsumer, unreadable
+from .feed import Feed
 from .frames import message_id
+from .partition_consumer import PartitionConsumer, unreadable
 from .places import FROM_NOW, Cursor, resolver, unread
 from .positions import finding
 from .reset import going_on, is_gone, passed_over

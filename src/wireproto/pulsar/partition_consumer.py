@@ -1,0 +1,109 @@
+"""One partition of a role that reads: its subscription, and the connection on which the broker has its consumer.
+
+What it is: a `SubscriptionState` that can send. Belongs to the thread of its role. Must not: wait.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import Message
+
+from wireproto._codec import decode_pulsar
+from wireproto._net import Call, Connection
+from wireproto.errors import Disconnected, WireprotoError
+
+from . import PulsarApi_pb2 as api
+from .frames import encode
+from .subscription import Subscription, SubscriptionState
+
+if TYPE_CHECKING:
+    from wireproto._codec import PulsarEntry
+
+    from .tending import Life
+
+
+class PartitionConsumer(SubscriptionState):
+    """A partition, and the connection of its consumer.
+
+    Attributes:
+        conn: while it is open.
+        trouble: why the last attempt to open it failed.
+    """
+
+    def __init__(self, topic: str, partition: int, name: str, given: Subscription, window: int) -> None:
+        super().__init__(topic, partition, name, given, window)
+        self.conn: Connection | None = None
+        self.link: Connection | None = None  # of the SUBSCRIBE that is on its way, too
+        self.life: Life | None = None
+        self.trouble: Exception | None = None
+        self.refused_since: float | None = None
+        self.queued = False
+
+    @property
+    def stage(self) -> str:
+        """What is being waited for while it is not open."""
+        return self.life.stage if self.life is not None else "it was closed"
+
+    def lost(self) -> None:
+        super().lost()
+        self.conn = None
+
+    def submit(self, command: Message) -> Call:
+        """Send a request about this consumer; raises Disconnected while it is not open."""
+        conn, token, frame = self.request(command)
+        return conn.submit(token, frame)
+
+    def request(self, command: Any) -> tuple[Connection, int, bytes]:
+        """What `submit` sends, and where."""
+        if self.conn is None:
+            raise Disconnected("the consumer is not attached", topic=self.topic, partition=self.partition)
+        command.request_id = self.conn.next_token()
+        return self.conn, command.request_id, encode(command)
+
+    def tell(self, command: Message) -> None:
+        """Send a command that is not answered; lost with the connection."""
+        if self.conn is not None:
+            with suppress(WireprotoError):
+                self.conn.send(encode(command))
+
+    def flow(self) -> None:
+        """Grant what the window has room for."""
+        more = self.grant()
+        if more:
+            self.tell(api.CommandFlow(consumer_id=self.id, messagePermits=more))
+            self.permits.told()
+
+    def handed(self, messages: int, size: int, *, new: bool = True) -> None:
+        """`messages` of `size` bytes left the queue: count them and grant anew. What was there before is no fruit of a new subscription."""
+        self.permits.handed(messages, size)
+        if new and self.life is not None:
+            self.life.fruitful = True
+        self.flow()
+
+    def arrived(self, messages: int, size: int) -> None:
+        """`messages` of `size` bytes were decoded; `left` follows as they are handed out."""
+        self.permits.measured(messages, size)
+        if self.life is not None:
+            self.life.fruitful = True
+
+    def left(self, messages: int) -> None:
+        """So many of what `arrived` are not held any more: count them and grant anew."""
+        self.permits.left(messages)
+        self.flow()
+
+    def dropped(self, frames: list[bytes]) -> None:
+        """They are not handed out: the broker has counted them all the same. Granted anew is when this member is fed."""
+        if frames:
+            _, facts = decode_pulsar(frames, topic=self.topic, partition=self.partition, check_crc=False, columns=())
+            self.permits.handed(sum(fact.permits for fact in facts), sum(map(len, frames)))
+
+
+def unreadable(part: PartitionConsumer, fact: PulsarEntry, way: str = "; seek behind it, or set on_corrupt, to go on") -> WireprotoError:
+    """Why an entry cannot be handed out, with its place and the way on."""
+    why = fact.error
+    assert why is not None
+    why.text += way
+    why.position = part.place(fact.ledger, fact.entry)
+    return why.with_context(topic=part.topic, partition=part.partition)
