@@ -340,7 +340,8 @@ def test_a_close_whose_answer_is_lost_learns_that_it_was_done(
 def test_a_close_while_watches_are_set_again_ends_the_session(broker: DevBroker, dial: Any, faults: Faults, node: str, seen: Any) -> None:
     client, other = dial(session_timeout=30.0), dial().tree()
     client.tree().create(f"{node}/mine", ephemeral=True)
-    client.tree().get(node, watch=client.tree().watch())
+    kept = client.tree().watch()
+    client.tree().get(node, watch=kept)
     faults.drop("setWatches")
     client.tree()._link.current.close("cut")
     seen.wait("setWatches", 1, timeout=SECONDS)

@@ -6,9 +6,12 @@ it is held weakly: one that is made anew in each round of a loop goes with its r
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from ..errors import UsageError
 
 Callback = Callable[[Any], Any]
 FEW = 16
@@ -65,3 +68,15 @@ def doubled(many: int) -> bool:
 
 def _key(callback: Callback) -> Any:
     return _Weak(callback) if getattr(type(callback), "WAITED_FOR", False) else callback
+
+
+def check(callback: Callback) -> None:
+    """Before anything is sent: the book of watches could not keep it."""
+    if not callable(callback):
+        raise UsageError(f"a watch is something to call, not {type(callback).__name__}")
+    if inspect.iscoroutinefunction(callback):
+        raise UsageError("a watch's callback is a plain function: nobody awaits what an async one returns")
+    try:
+        hash(callback)
+    except TypeError:
+        raise UsageError(f"a watch's callback needs a hash, to be found again by: {type(callback).__name__} has none") from None

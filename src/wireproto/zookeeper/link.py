@@ -56,11 +56,11 @@ from ..net.dial import was_reset
 from ..net.task import NEVER, Steps, Tasks
 from . import modes
 from .acl import OPEN
-from .addresses import Addresses
 from .asking import ANY, NOW, SETTLE, Asking
 from .codes import KeeperState, SessionClosedRequireSaslAuth, SessionExpired, error
 from .events import IF_EXISTS, Events, Listening, Watching
 from .greeting import Greeting
+from .lookups import Places
 from .messages import ACL, RequestHeader
 from .operations import Request, nothing
 from .search import Search
@@ -360,11 +360,11 @@ class Link(Asking):
         why: object = "none was reached"
         first = self._next_server % len(self._servers)
         for address in self._servers[first:] + self._servers[:first]:
-            addresses = Addresses(self._resolve, address)
-            while not addresses.over and time.monotonic() < until:
+            places = Places(self._resolve, address)
+            while not places.over and time.monotonic() < until:
                 conn = None
                 try:
-                    offered = yield from addresses.looking(self._leaving_by(until, 1))
+                    offered = yield from places.looking(self._leaving_by(until, 1))
                     if not offered:
                         break
                     conn = yield from self._dial(address, self._leaving_by(until, len(offered)), offered)
@@ -410,15 +410,15 @@ class Link(Asking):
         for _ in self._servers:
             address = self._servers[self._next_server % len(self._servers)]
             self._next_server += 1
-            addresses = Addresses(self._resolve, address)
-            while not addresses.over:
+            places = Places(self._resolve, address)
+            while not places.over:
                 if self._closing.done:
                     raise Closed("the client is closed")
                 now = time.monotonic()
                 if now >= deadline:
                     break
                 try:
-                    offered = yield from addresses.looking(min(deadline, now + self._share(1)))
+                    offered = yield from places.looking(min(deadline, now + self._share(1)))
                     if not offered:
                         break
                     yield from self._joining(address, min(deadline, now + self._share(len(offered))), offered)

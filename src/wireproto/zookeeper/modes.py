@@ -11,10 +11,9 @@ one for its children, the last that was set; once that has fired, what the sessi
     | addWatch RECURSIVE      | recursive           | recursive: tells nothing of this node's children |
 
 So a watch that fires once is not asked for where one that stays tells of the same events; one that stays is followed by the watch of the
-children that it has replaced; and when one that stays is taken back, those that it stood in for are set. Newer servers have one watch
-more by that, of the children of a node with both kinds that stay, and tell nothing more.
-
-What it is: functions over a `WatchTable`, sans-IO. May assume: callers hold the link's lock.
+children that it has replaced; and when one that stays is taken back, those that it stood in for are set. Newer servers have one watch more
+by that, of the children of a node with both kinds that stay, and tell nothing more. What it is: functions over a `WatchTable`, sans-IO.
+May assume: callers hold the link's lock.
 """
 
 from __future__ import annotations

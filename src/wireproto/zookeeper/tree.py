@@ -12,19 +12,18 @@ the session in which the call was made ended before the call was done: nothing s
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, cast
 
 from ..due import due
-from ..errors import Closed, TimedOut, UsageError, ValueUnsupported, WireprotoError
+from ..errors import Closed, TimedOut, ValueUnsupported, WireprotoError
 from ..net.closing import Closing
 from ..net.task import Steps, operation
 from . import multi as multi_module
 from . import operations as op
 from .call import Call
-from .callbacks import Callback
+from .callbacks import Callback, check
 from .codes import AddWatchMode, BadArguments, MarshallingError, NoAuth, NodeExists, NoNode, NotEmpty, NoWatcher, WatcherType
 from .errors import ConnectionLoss, Doubt
 from .link import ANY, CHILD, DATA, IF_EXISTS, Link, Watching
@@ -154,7 +153,10 @@ class Tree(Closing):
 
     @operation
     def ephemerals(self, prefix: str = "/", *, timeout: float = 30.0) -> Steps[list[str]]:
-        """List this session's ephemeral nodes below the chroot whose paths begin with the text `prefix` (servers from 3.6)."""
+        """List the paths of this session's ephemeral nodes, below the chroot, that begin with `prefix` (servers from 3.6).
+
+        They are compared as text: ``/lock`` is the beginning of ``/locks/a``, too, ``/lock/`` is not.
+        """
         found = yield from self._link.calling(op.ephemerals(self._root.out(prefix, sequence=True), prefix), due(timeout))
         return [self._root.back(path) for path in found if self._root.holds(path)]
 
@@ -238,7 +240,7 @@ class Tree(Closing):
 
     @operation
     def delete(self, path: str, *, version: int = -1, recursive: bool = False, timeout: float = 30.0) -> Steps[None]:
-        """Delete a node; `recursive` deletes what is below it first. Raises NoNode, NotEmpty, BadVersion, NoAuth."""
+        """Delete a node; `recursive`: what is below it first. Raises NoNode, NotEmpty, BadVersion, NoAuth (also: children not listed)."""
         deadline = due(timeout)
         request = op.delete(self._root.out(path), path, version)
         if not recursive:
@@ -301,7 +303,9 @@ class Tree(Closing):
         """Call `callback` at every event of a node, or of the whole tree below it, until `remove_watch` (servers from 3.6).
 
         The watch is set again after a lost connection; what happened meanwhile is not told, by the servers' doing: look again at
-        `State.CONNECTED` (`on_state`). Other watches of the node stay what they are, also on servers before 3.9.
+        `State.CONNECTED` (`on_state`). Other watches of the node stay what they are, also on servers before 3.9, which keep one mode of
+        a watch for each node. Of one plain and one recursive watch on one node, those may tell the plain one of a change of the children
+        twice, or of two changes once.
         """
         mode = AddWatchMode.PERSISTENT_RECURSIVE if recursive else AddWatchMode.PERSISTENT
         body = AddWatchRequest(path=self._root.out(path), mode=int(mode)).encode()
@@ -524,7 +528,7 @@ class Tree(Closing):
         if type(callback) is Watch:
             callback.renew()
         else:
-            _check_callback(callback)
+            check(callback)
             self._link.events.dispatcher.prepare()
         return Watching(kind, self._root.out(path) if server_path is None else server_path, callback)
 
@@ -606,15 +610,3 @@ class _Stepping(Tree):
 
     def _send(self, request: op.Request[Any], timeout: float, finish: Any = None, watching: Watching | None = None) -> Any:
         return self._whole.sending(request, due(timeout), finish, watching)
-
-
-def _check_callback(callback: Callback) -> None:
-    """Before anything is sent: the book of watches could not keep it."""
-    if not callable(callback):
-        raise UsageError(f"a watch is something to call, not {type(callback).__name__}")
-    if inspect.iscoroutinefunction(callback):
-        raise UsageError("a watch's callback is a plain function: nobody awaits what an async one returns")
-    try:
-        hash(callback)
-    except TypeError:
-        raise UsageError(f"a watch's callback needs a hash, to be found again by: {type(callback).__name__} has none") from None

@@ -1,4 +1,4 @@
-"""Addresses: those of one server's name, each tried once in a round, by the newest look-up.
+"""Places: the addresses of one server's name, each tried once in a round, by the newest look-up.
 
 What it is: a list that is looked up before each attempt, as the official client does (ZOOKEEPER-2184): while an address was silent, the
 name may have got another one. May assume: an attempt takes what it has tried off the list that it is given. Must not: dial.
@@ -23,7 +23,7 @@ AGAIN = 1.0
 """Seconds that a further look-up of a name may take: there are addresses from the last one."""
 
 
-class Addresses:
+class Places:
     """The addresses of one server in one round.
 
     Args:
@@ -53,11 +53,11 @@ class Addresses:
         else:
             self.over = True  # where it fails
             self._known = yield from self._resolve(self._address, until)
-        self._offered = [one for one in self._known if one not in self._tried]
+        self._offered = [place for place in self._known if place not in self._tried]
         self.over = not self._offered
         return self._offered
 
     def _note(self) -> None:
-        """Keep what the last attempt has tried; the first address, where it came to none."""
-        begun = [one for one in self._known if one not in self._tried]
-        self._tried += [one for one in begun if one not in self._offered] or begun[:1]
+        """Keep what the last attempt has tried; the first place, where it came to none."""
+        begun = [place for place in self._known if place not in self._tried]
+        self._tried += [place for place in begun if place not in self._offered] or begun[:1]
