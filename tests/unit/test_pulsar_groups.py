@@ -126,7 +126,7 @@ def test_a_worker_gets_what_stands_beside_an_entry_that_cannot_be_read(server: P
                 assert delivery is not None
                 found.append(delivery.value)
         assert found == VALUES[:broken] + VALUES[broken + 1 :]
-        assert errors == [f"7:{broken}"]
+        assert errors == [f"7:{broken}:-1"]
 
 
 def lose_to_another(server: PulsarServer, consumer: Any) -> int:

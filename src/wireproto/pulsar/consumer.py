@@ -35,7 +35,7 @@ from .acks import Log
 from .codes import SubscriptionNotFound
 from .feed import Feed
 from .frames import message_id
-from .partition_consumer import PartitionConsumer, unreadable
+from .partition_consumer import PartitionConsumer
 from .places import Cursor, resolver, unread
 from .positions import finding
 from .reset import first_ledgers, going_on, is_gone
@@ -172,7 +172,7 @@ class PulsarConsumer(PartingRole):
                 if fact.start:
                     kept = fact.start  # first what came before it; the entry itself is met again at the next poll
                     break
-                raise unreadable(part, fact)
+                raise part.unreadable(fact)
             part.handed(fact.permits, len(frame))
             part.passed(fact.ledger, fact.entry)
             log.passed(fact.ledger, fact.entry, fact.batch_size)

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +25,8 @@ from wireproto.net.task import Steps, Task, fresh
 from . import PulsarApi_pb2 as api
 from .codes import ConsumerNotFound, PulsarError, TopicNotFound
 from .frames import command_name, decode, reply_body
+from .handing import Handing
 from .partition_consumer import PartitionConsumer
-from .places import Cursor, Mark
 from .subscription import OLDEST, Subscription
 from .tending import RETRY, Begun, Failed, Gone, Grown, Life, Marked, Opened, Place, Tending, places
 
@@ -43,28 +43,6 @@ TOLD = 5.0
 """Seconds that a broker may take to tell a failover consumer whether it is fed; it waits a second itself by default."""
 LEAST_SHARE = 1 << 16
 """Bytes that each partition may have on its way, however many there are."""
-
-
-@dataclass(slots=True)
-class Handing:
-    """Frames on their way out of a poll, and how things stood before: their partition's queue and its length, cursor and permits."""
-
-    part: PartitionConsumer
-    queue: deque[bytes]
-    length: int
-    frames: list[bytes]
-    cursor: Cursor
-    mark: Mark
-    seen: int
-
-    def take_back(self) -> None:
-        """Nothing of it was handed out. What its taker has put back by itself is there already."""
-        part = self.part
-        if part.cursor is self.cursor:
-            part.cursor.go_back(self.mark)
-        if part.frames is self.queue:  # else it comes again by itself
-            part.frames.extendleft(reversed(self.frames[: self.length - len(self.queue)]))
-            part.permits.back(self.seen)
 
 
 def _gathered(came: deque[bytes]) -> list[bytes]:

@@ -1,12 +1,12 @@
-"""One partition of a role that reads: its subscription, and the connection on which the broker has its consumer.
+"""What a role has of one partition that it reads, and the connection of its consumer.
 
-What it is: a `SubscriptionState` that can send. Belongs to the thread of its role. Must not: wait.
+What it is: a `SubscriptionState` and what is sent for it. Belongs to one thread at a time, with its `Feed`. Must not: open itself again.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from google.protobuf.message import Message
 
@@ -17,11 +17,7 @@ from wireproto.errors import Disconnected, WireprotoError
 from . import PulsarApi_pb2 as api
 from .frames import encode
 from .subscription import Subscription, SubscriptionState
-
-if TYPE_CHECKING:
-    from wireproto._codec import PulsarEntry
-
-    from .tending import Life
+from .tending import Life
 
 
 class PartitionConsumer(SubscriptionState):
@@ -98,12 +94,3 @@ class PartitionConsumer(SubscriptionState):
         if frames:
             _, facts = decode_pulsar(frames, topic=self.topic, partition=self.partition, check_crc=False, columns=())
             self.permits.handed(sum(fact.permits for fact in facts), sum(map(len, frames)))
-
-
-def unreadable(part: PartitionConsumer, fact: PulsarEntry, way: str = "; seek behind it, or set on_corrupt, to go on") -> WireprotoError:
-    """Why an entry cannot be handed out, with its place and the way on."""
-    why = fact.error
-    assert why is not None
-    why.text += way
-    why.position = part.place(fact.ledger, fact.entry)
-    return why.with_context(topic=part.topic, partition=part.partition)

@@ -44,7 +44,7 @@ from .acks import words
 from .codes import PulsarError
 from .feed import Feed
 from .frames import encode, encrypted, message_id
-from .partition_consumer import PartitionConsumer, unreadable
+from .partition_consumer import PartitionConsumer
 from .subscription import KEY_SHARED, SHARED, Subscription
 from .unacked import Key, Unacked
 
@@ -203,7 +203,7 @@ class PulsarQueue(PartingRole):
                 part.frames.extendleft(reversed(frames[number + 1 :]))
                 part.handed(fact.permits, len(frame))
                 self._give_back_in(UNREADABLE.delay(fact.redelivery_count + 1), part, key, -1)
-                raise unreadable(part, fact, way="")
+                raise part.unreadable(fact, way="")
             if fact.error is not None:
                 part.handed(fact.permits, len(frame))
                 hand.looked_at += 1

@@ -32,7 +32,7 @@ from ..due import due
 from . import PulsarApi_pb2 as api
 from .feed import Feed
 from .frames import message_id
-from .partition_consumer import PartitionConsumer, unreadable
+from .partition_consumer import PartitionConsumer
 from .places import FROM_NOW, Cursor, resolver, unread
 from .positions import finding
 from .reset import going_on, is_gone, passed_over
@@ -244,7 +244,7 @@ class PulsarReader(PartingRole):
         passed = None
         for fact in facts:
             if fact.error is not None and self._options.on_corrupt == "raise":
-                cursor.error = unreadable(part, fact)
+                cursor.error = part.unreadable(fact)
                 kept = fact.start
                 break
             if cursor.until is not None and fact.publish_time >= cursor.until:

@@ -20,12 +20,17 @@ import math
 import uuid
 from collections import deque
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from wireproto.position import MessageId, TopicPartition
 
 from . import PulsarApi_pb2 as api
 from .frames import message_id
 from .places import Cursor, unread
+
+if TYPE_CHECKING:
+    from wireproto._codec import PulsarEntry
+    from wireproto.errors import WireprotoError
 
 MOST_PERMITS = 200_000
 GROWTH = 4
@@ -207,6 +212,14 @@ class SubscriptionState:
     def place(self, ledger: int, entry: int) -> MessageId:
         """Of an entry of this partition."""
         return MessageId(self.topic, self.partition, ledger, entry)
+
+    def unreadable(self, fact: PulsarEntry, way: str = "; seek behind it, or set on_corrupt, to go on") -> WireprotoError:
+        """Why an entry of it cannot be handed out, with its place and the way on."""
+        why = fact.error
+        assert why is not None
+        why.text += way
+        why.position = self.place(fact.ledger, fact.entry)
+        return why.with_context(topic=self.topic, partition=self.partition)
 
     @property
     def kept(self) -> bool:
