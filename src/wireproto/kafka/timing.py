@@ -55,7 +55,7 @@ def _records(
     options: KafkaOptions,
 ) -> Steps[dict[TopicPartition, int]]:
     """The first records of these ranges that are as late as the times, or else their ends."""
-    found = {key: max(start, end) for key, (start, end) in ranges.items()}
+    found: dict[TopicPartition, int] = {}
     purpose = cluster.bulk()
     looking = replace(options, columns=None, partition_bytes=_BYTES, on_corrupt="skip", reset="raise")
     fetcher = Fetcher(cluster, looking, purpose)
@@ -67,7 +67,7 @@ def _records(
             try:
                 batch = yield from fetcher.polling(until)
             except (OffsetOutOfRange, DataLoss):  # whoever begins to read there is told
-                return {key: start for key, (start, _) in ranges.items()}
+                return {key: found.get(key, start) for key, (start, _) in ranges.items()}
             if batch is None:
                 if time.monotonic() >= until:
                     raise TimedOut("the records at a time were not read in time")
@@ -81,4 +81,4 @@ def _records(
     finally:
         fetcher.close()
         cluster.give_back(purpose, keep=True)
-    return found
+    return {key: found.get(key, max(start, end)) for key, (start, end) in ranges.items()}
