@@ -15,8 +15,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import modules
-
 from wireproto.net.options import CommonOptions
 from wireproto.protocols import find
 
@@ -74,6 +72,8 @@ def filled(page: str) -> str:
 
 
 def main() -> int:
+    import modules
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 when a page is stale")
     check = parser.parse_args().check

@@ -6,6 +6,7 @@ and compares the sum and the count with the same over the source file.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -102,6 +103,7 @@ def close(spark: SparkSession) -> None:
     except Exception:
         pass
     finally:
+        logging.disable(logging.CRITICAL)  # of Python's objects that are collected from now on py4j tells a JVM that is ending
         gateway.proc.stdin.close()
         try:
             gateway.proc.wait(10)
