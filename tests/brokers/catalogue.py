@@ -41,11 +41,13 @@ CATALOGUE: dict[str, Callable[[], Broker]] = {
     "kafka-3.9.2": lambda: Kafka("3.9.2"),
     "kafka-3.9.2-zookeeper": lambda: Kafka("3.9.2", zookeeper=True),
     "kafka-4.3.1": lambda: Kafka("4.3.1"),
+    "kafka-4.4.0": lambda: Kafka("4.4.0"),
     "kafka-3.9.2-secure": lambda: Kafka("3.9.2", tls=True, sasl=True, acl=True),
     "kafka-4.3.1-secure": lambda: Kafka("4.3.1", tls=True, sasl=True, acl=True),
     "kafka-4.3.1-cluster": lambda: Kafka("4.3.1", nodes=3),
     "kafka-3.9.2-transactions": lambda: Kafka("3.9.2", settings=CLASSIC),
     "kafka-4.3.1-transactions": lambda: Kafka("4.3.1", settings=SWEEPING),
+    "kafka-4.4.0-transactions": lambda: Kafka("4.4.0", settings=SWEEPING),
     "kafka-4.3.1-level-1": lambda: Kafka("4.3.1", settings=SWEEPING, features={"transaction.version": 1}),
     "kafka-3.9.2-cluster-transactions": lambda: Kafka("3.9.2", nodes=3, settings=CLASSIC | CURT_MEMBERS),
     "kafka-4.3.1-cluster-transactions": lambda: Kafka("4.3.1", nodes=3, settings=SWEEPING | CURT_MEMBERS),
@@ -81,15 +83,15 @@ CATALOGUE: dict[str, Callable[[], Broker]] = {
 AT_NIGHT = frozenset(
     (
         *("kafka-3.9.2", "kafka-3.9.2-zookeeper", "kafka-3.9.2-secure", "kafka-3.9.2-transactions", "kafka-3.9.2-cluster-transactions"),
-        *("kafka-4.3.1-level-1", "kafka-4.3.1-cluster-level-1"),
+        *("kafka-4.3.1-level-1", "kafka-4.3.1-cluster-level-1", "kafka-4.4.0", "kafka-4.4.0-transactions"),
         "pulsar-4.2.4-tight",
         *("rocketmq-4.9.7", "rocketmq-4.9.7-binary", "rocketmq-4.9.7-secure", "rocketmq-4.9.7-plain", "rocketmq-4.9.7-small"),
         *("rocketmq-5.5.0-binary", "rocketmq-5.5.0-cluster-old-reset"),
         "zookeeper-3.8.6",
     )
 )
-"""Older and odd brokers: their tests run in `make nightly PIECES=matrix`. `make test` has the same tests on the newest broker, and of these
-the files of `SMOKE`."""
+"""Older, odd and newly released brokers: their tests run in `make nightly PIECES=matrix`. `make test` has the same tests on the broker
+that it knows best, and of these the files of `SMOKE`."""
 SMOKE = {
     "kafka-3.9.2": (
         *("conformance/test_producer.py", "conformance/test_consumer.py", "conformance/test_records.py", "integration/test_brokers.py"),

@@ -1,4 +1,4 @@
-"""Kafka 3.9.2 and 4.3.1 (KRaft), and 3.9.2 in ZooKeeper mode: one node or several; TLS, SASL and ACLs when asked for.
+"""Kafka 3.9.2, 4.3.1 and 4.4.0 (KRaft), and 3.9.2 in ZooKeeper mode: one node or several; TLS, SASL and ACLs when asked for.
 
 Ready means: every node answers ApiVersions v0, and Metadata v1 lists all that run. Configuration in kafka_config.py. Traps kept in
 mind: a cluster id that begins with ``-`` breaks the format tool; Log4j 2 goes by the file's extension; ZooKeeper mode has no
@@ -25,12 +25,12 @@ from .maven import classpath, java
 from .process import BOOT_TIMEOUT, Server
 from .zookeeper import ZooKeeper, word
 
-VERSIONS = ("3.9.2", "4.3.1")
+VERSIONS = ("3.9.2", "4.3.1", "4.4.0")
 USERS = kafka_config.USERS
 
 
 _FORMATTED: dict[tuple[str, ...], dict[str, bytes]] = {}
-"""What the format tool has written in a node's data, by class path and its own arguments."""
+"""Files that the format tool has written in a node's data, by class path and its own arguments; 4.4 writes a folder, too."""
 
 
 def _new_id() -> str:
@@ -49,7 +49,7 @@ def ask(port: int, api_key: int, version: int, body: bytes = b"", timeout: float
 
 class Kafka(Broker):
     """Args:
-    version: "3.9.2" or "4.3.1".
+    version: "3.9.2", "4.3.1" or "4.4.0".
     zookeeper: 3.9.2 only: run in ZooKeeper mode, beside a ZooKeeper of its own, which keeps running over `stop` and `kill`.
     nodes: brokers (each also a controller in KRaft mode).
     tls: an SSL listener; `client_auth` none, requested or required.
@@ -162,6 +162,7 @@ class Kafka(Broker):
             data.mkdir(exist_ok=True)
             ids = {"node.id": str(1 + int(properties.parent.name.rpartition("-")[2])), "directory.id": _new_id(), "cluster.id": cluster}
             for name, content in _FORMATTED[key].items():
+                (data / name).parent.mkdir(exist_ok=True)
                 (data / name).write_bytes(content)
             lines = (data / "meta.properties").read_text().splitlines()
             known = [f"{name}={ids.get(name, value)}" for name, _, value in (line.partition("=") for line in lines if "=" in line)]
@@ -172,7 +173,7 @@ class Kafka(Broker):
         run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=BOOT_TIMEOUT, cwd=properties.parent)
         if run.returncode:
             raise BootFailed(f"{self.name}: formatting the storage failed\n{run.stdout}{run.stderr}"[-4000:])
-        _FORMATTED[key] = {file.name: file.read_bytes() for file in data.iterdir()}
+        _FORMATTED[key] = {str(file.relative_to(data)): file.read_bytes() for file in data.rglob("*") if file.is_file()}
 
     def start(self, node: int | None = None, timeout: float = BOOT_TIMEOUT) -> Self:
         if self.keeper:

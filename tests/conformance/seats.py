@@ -95,6 +95,7 @@ PLACES = [
     Place("kafka", "kafka-3.9.2-zookeeper", brief=True, timeouts=False),
     Place("kafka", "kafka-4.3.1"),
     Place("kafka", "kafka-4.3.1-cluster", several=True),
+    Place("kafka", "kafka-4.4.0", timeouts=False),
     Place("pulsar", "dev-pulsar"),
     Place("pulsar", "pulsar-4.2.4"),
     Place("pulsar", "pulsar-4.2.4-tight", {"batch_records": "4"}, tight=True),

@@ -51,6 +51,8 @@ EXPECTED: dict[str, set[int]] = {
     "ConsumerGroupDescribe": {69},  # GROUP_ID_NOT_FOUND
     "ShareGroupDescribe": {69},
     "StreamsGroupDescribe": {69},
+    "StreamsGroupTopologyDescriptionUpdate": {35},  # UNSUPPORTED_VERSION: the broker has no plugin for it
+    "UnregisterController": {136},  # CONTROLLER_ID_NOT_REGISTERED
     "AlterShareGroupOffsets": {69},
     "DeleteShareGroupOffsets": {69},
     "DescribeGroups": {69},
@@ -202,7 +204,7 @@ class Questions:
 
     def txn_offset_commit(self, version: int) -> dict[str, Any]:
         part = {"partitionIndex": 0, "committedOffset": 1, "committedMetadata": None}
-        return self._transaction() | {"groupId": self.topic, "topics": [{"name": self.topic, "partitions": [part]}]}
+        return self._transaction() | {"groupId": self.topic, "topics": [self._place(partitions=[part])]}
 
     def end_txn(self, version: int) -> dict[str, Any]:
         return self._transaction() | {"committed": True}
@@ -301,6 +303,9 @@ class Questions:
     def unregister_broker(self, version: int) -> dict[str, Any]:
         return {"brokerId": 99}
 
+    def unregister_controller(self, version: int) -> dict[str, Any]:
+        return {"controllerId": 99}
+
     def describe_transactions(self, version: int) -> dict[str, Any]:
         return {"transactionalIds": [self.fresh("no-transaction")]}
 
@@ -392,6 +397,11 @@ class Questions:
 
     def streams_group_describe(self, version: int) -> dict[str, Any]:
         return {"groupIds": [self.fresh("no-group")]}
+
+    def streams_group_topology_description_update(self, version: int) -> dict[str, Any]:
+        node = {"name": "source", "nodeType": 0, "sourceTopics": [self.topic], "sinkTopic": None, "stores": [], "successors": []}
+        description = {"subtopologies": [{"subtopologyId": "0", "nodes": [node]}], "globalStores": []}
+        return {"groupId": self.fresh("no-group"), "memberId": MEMBER, "topologyEpoch": 0, "topologyDescription": description}
 
     def describe_share_group_offsets(self, version: int) -> dict[str, Any]:
         return {"groups": [{"groupId": self.fresh("no-group"), "topics": None}]}

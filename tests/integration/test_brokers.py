@@ -18,7 +18,7 @@ from brokers.pulsar import Pulsar
 from brokers.zookeeper import ZooKeeper
 
 
-@pytest.mark.parametrize("broker", ["kafka-3.9.2", "kafka-3.9.2-zookeeper", "kafka-4.3.1"], indirect=True)
+@pytest.mark.parametrize("broker", ["kafka-3.9.2", "kafka-3.9.2-zookeeper", "kafka-4.3.1", "kafka-4.4.0"], indirect=True)
 def test_kafka_keeps_records_over_a_crash(broker: Kafka) -> None:
     from confluent_kafka import Consumer, Producer, TopicPartition
     from confluent_kafka.admin import AdminClient, NewTopic

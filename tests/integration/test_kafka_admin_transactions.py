@@ -38,7 +38,7 @@ SECONDS = 60.0
 OPEN = 600.0
 """Seconds that a transaction may stay open: more than a dozen runs of Java's tools take on a loaded machine."""
 CLUSTER = "kafka-4.3.1-cluster"
-ONE = ["kafka-4.3.1-transactions", "kafka-3.9.2-transactions"]
+ONE = ["kafka-4.3.1-transactions", "kafka-3.9.2-transactions", "kafka-4.4.0-transactions"]
 _numbers = itertools.count()
 
 

@@ -22,7 +22,7 @@ from wireproto.errors import Disconnected
 from wireproto.kafka import messages as m
 from wireproto.message import from_json, to_json
 
-BROKERS = ["kafka-3.9.2", "kafka-3.9.2-zookeeper", "kafka-4.3.1"]
+BROKERS = ["kafka-3.9.2", "kafka-3.9.2-zookeeper", "kafka-4.3.1", "kafka-4.4.0"]
 BUSY = {14, 15, 16, 51}  # COORDINATOR_LOAD_IN_PROGRESS, _NOT_AVAILABLE, NOT_COORDINATOR, CONCURRENT_TRANSACTIONS: come again
 LATER = {"ShareFetch": {-1}}  # "server error" until the state of the share group, which its heartbeat asked for, has been made
 ORDER = (22, 24, 25, 28, 26)  # a transaction from its first to its last step, version by version

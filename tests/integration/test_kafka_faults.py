@@ -26,7 +26,7 @@ from wireproto.kafka.messages import (
 
 from .kafka_peers import confluent_read
 
-BROKERS = ["kafka-3.9.2", "kafka-4.3.1"]
+BROKERS = ["kafka-3.9.2", "kafka-4.3.1", "kafka-4.4.0"]
 _numbers = itertools.count()
 
 

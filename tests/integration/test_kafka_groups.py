@@ -19,7 +19,7 @@ from wireproto.position import LogOffset
 
 from .kafka_peers import kafka_python
 
-BROKERS = ["kafka-3.9.2", "kafka-4.3.1"]
+BROKERS = ["kafka-3.9.2", "kafka-4.3.1", "kafka-4.4.0"]
 _numbers = itertools.count()
 
 

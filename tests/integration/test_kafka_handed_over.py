@@ -23,7 +23,7 @@ SECONDS = 30.0
 _numbers = itertools.count()
 
 pytestmark = pytest.mark.parametrize(
-    "broker", ["kafka-4.3.1-transactions", "kafka-4.3.1-level-1", "kafka-3.9.2-transactions"], indirect=True
+    "broker", ["kafka-4.4.0-transactions", "kafka-4.3.1-transactions", "kafka-4.3.1-level-1", "kafka-3.9.2-transactions"], indirect=True
 )
 
 

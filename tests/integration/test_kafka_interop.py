@@ -17,7 +17,7 @@ from wireproto.errors import ValueUnsupported
 
 from .kafka_peers import Row, confluent_read, confluent_write, kafka_python_read, kafka_python_write, rows_of
 
-BROKERS = ["kafka-3.9.2", "kafka-4.3.1"]
+BROKERS = ["kafka-3.9.2", "kafka-4.3.1", "kafka-4.4.0"]
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 PARTITIONS = 3
 _numbers = itertools.count()

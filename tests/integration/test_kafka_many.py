@@ -26,7 +26,7 @@ from wireproto.kafka.messages import (
 )
 from wireproto.kafka.messages.fetch import FetchForgottenTopic
 
-BROKERS = ["kafka-3.9.2", "kafka-4.3.1"]
+BROKERS = ["kafka-3.9.2", "kafka-4.3.1", "kafka-4.4.0"]
 PARTITIONS = 200
 _numbers = itertools.count()
 

@@ -16,7 +16,7 @@ from wireproto import EARLIEST, LATEST
 from wireproto.errors import DataLoss
 from wireproto.kafka.codes import UnknownTopicId, UnknownTopicOrPartition
 
-BROKERS = ["kafka-3.9.2", "kafka-4.3.1"]
+BROKERS = ["kafka-3.9.2", "kafka-4.3.1", "kafka-4.4.0"]
 PARTITIONS, RECORDS = 24, 300
 _numbers = itertools.count()
 

@@ -14,7 +14,7 @@ from wireproto.kafka.codes import InvalidRecord, InvalidTimestamp
 
 from .kafka_peers import confluent_read
 
-BROKERS = ["kafka-3.9.2", "kafka-4.3.1"]
+BROKERS = ["kafka-3.9.2", "kafka-4.3.1", "kafka-4.4.0"]
 RECORDS = 3000
 _numbers = itertools.count()
 

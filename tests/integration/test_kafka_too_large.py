@@ -19,7 +19,7 @@ from wireproto.kafka.codes import MessageTooLarge
 
 from .kafka_peers import confluent_read
 
-BROKERS = ["kafka-3.9.2", "kafka-4.3.1"]
+BROKERS = ["kafka-3.9.2", "kafka-4.3.1", "kafka-4.4.0"]
 RECORDS, LIMIT = 1500, 3000
 _numbers = itertools.count()
 

@@ -49,13 +49,13 @@ KINDS: dict[str, Any] = {
 }
 LEVEL_1_ALONE = (AddPartitionsToTxnRequest.API_KEY, AddOffsetsToTxnRequest.API_KEY)
 pytestmark = pytest.mark.parametrize(
-    "broker", ["kafka-4.3.1-transactions", "kafka-4.3.1-level-1", "kafka-3.9.2-transactions"], indirect=True
+    "broker", ["kafka-4.4.0-transactions", "kafka-4.3.1-transactions", "kafka-4.3.1-level-1", "kafka-3.9.2-transactions"], indirect=True
 )
 
 
 def level_2(broker: Kafka) -> bool:
     """Whether Produce and TxnOffsetCommit make their partitions part of a transaction by themselves (KIP-890)."""
-    return broker.version == "4.3.1" and not broker.features
+    return broker.version.startswith("4.") and not broker.features
 
 
 def made(broker: Kafka, count: int, kind: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from wireproto.errors import TransportError, UnsupportedVersion
 from wireproto.kafka import messages as m
 from wireproto.kafka import wire
 
-BROKERS = ["kafka-3.9.2", "kafka-3.9.2-zookeeper", "kafka-4.3.1"]
+BROKERS = ["kafka-3.9.2", "kafka-3.9.2-zookeeper", "kafka-4.3.1", "kafka-4.4.0"]
 _numbers = itertools.count()
 
 
