@@ -109,10 +109,10 @@ class Suite:
             yield Job(f"campaign {protocol}", [["env", f"PYTHONPATH={CLONE / 'src'}:{CLONE / 'tests'}", *tool("python", *words)]])
 
     def _bench(self) -> Iterator[Job]:
-        """What is counted in one process is the same beside others; clients poll more often when their brokers are late."""
+        """What is counted in one process is the same however slowly it goes; clients poll more often when their brokers are late."""
         for name, suites, alone in (("bench core", ("codec", "wire", "engine"), False), ("bench clients", ("clients",), True)):
             out = str(self.folder / name.replace(" ", "-"))
-            yield Job(name, [tool("python", "-m", "benchmarks", *suites, "--quick", "--out", out)], alone=alone)
+            yield Job(name, [tool("python", "-m", "benchmarks", *suites, "--quick", "--out", out)], alone=alone, spare=not alone)
 
     def _brokers(self) -> Iterator[Job]:
         """Conformance and integration mostly wait. One session for all that runs on a protocol's real brokers: each boots once."""
