@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from patience import until
-from wireproto import EARLIEST, LATEST, LogOffset
+from wireproto import EARLIEST, LATEST, AtTime, LogOffset
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.kafka.cluster import slot_of
 from wireproto.errors import OptionError, WireprotoError
@@ -273,6 +273,26 @@ def test_partitions_with_leaders_are_read_while_one_has_none(broker: DevBroker, 
         if role == "consumer":
             reading.commit(timeout=SECONDS)
             assert {place.offset for place in reading.committed().values()} == {3}
+
+
+def test_a_partition_without_a_leader_begins_at_the_record_of_a_time(broker: DevBroker, client: Any) -> None:
+    """And not at the transaction's marker before it, which bears the later time at which the transaction ended."""
+    topic = "leaderless-at-a-time"
+    client.admin().create_topic(topic, partitions=2, replication=1)
+    with client.transactions(topic) as work, work.begin() as turn:
+        turn.send(b"1", topic=topic, partition=0, timestamp=1000)
+    until(lambda: client.admin().positions(topic, LATEST, committed=True)[topic, 0].offset == 2, "its marker is not there")
+    with client.producer(topic) as producer:
+        for number, partition in ((2, 0), (3, 1), (4, 0)):
+            producer.send(b"%d" % number, partition=partition, timestamp=number * 1000)
+    broker.pause("kafka", LISTENERS[broker.call("kafka", "leader", topic, 0)])
+    found: list[int] = []
+    with client.reader(topic, start=AtTime(2500)) as reading:
+        until(partial(full, reading, found, 1))
+        assert found == [3]
+        broker.resume("kafka")
+        until(partial(full, reading, found, 2))
+        assert sorted(found) == [3, 4]
 
 
 def test_a_partition_without_a_leader_may_be_paused_and_sought(broker: DevBroker, client: Any) -> None:

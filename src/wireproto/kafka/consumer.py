@@ -237,7 +237,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
             self._fetcher.asking.add(*key, offset, epoch=epochs.get(key, -1))
             if isinstance(self._start, Earliest):  # any other place is known to nobody: the next commit tells it, as that of Java's client
                 self._saved.setdefault(key, begin.get(key, -1))
-        self._fetcher.placing.add(later)
+        self._fetcher.placing.add(later, timing.finding)
         leading = self._coordinator.membership.leading
         self._counts = self._coordinator.counts if leading else self._partition_counts()
         self._plan_look()

@@ -8,18 +8,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..errors import BrokerError, Closed, TransportError, WireprotoError
 from ..flow.resolve import Request
 from ..net.retry import Policy, Verdict, Waits, verdict
 from ..net.task import Steps, Task, fresh
 from ..position import TopicPartition
-from . import positions
 
 if TYPE_CHECKING:
     from .cluster import KafkaCluster
     from .options import KafkaOptions
+
+
+class Finding(Protocol):
+    """How offsets are found: `timing.finding`, which reads by a fetcher of its own, so that this module cannot import it."""
+
+    def __call__(
+        self,
+        cluster: KafkaCluster,
+        requests: Mapping[TopicPartition, Request],
+        until: float,
+        options: KafkaOptions,
+        *,
+        leaderless: set[TopicPartition] | None = None,
+    ) -> Steps[dict[TopicPartition, int]]: ...
+
 
 _AGAIN = Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
 
@@ -43,9 +57,11 @@ class Placing:
         self._found: dict[TopicPartition, int] = {}
         self._problem: WireprotoError | None = None
         self._task: Task[None] | None = None
+        self._finding: Finding | None = None
 
-    def add(self, requests: Mapping[TopicPartition, Request]) -> None:
+    def add(self, requests: Mapping[TopicPartition, Request], finding: Finding) -> None:
         """Ask for these until they are found, and `collect` gives them."""
+        self._finding = finding
         self.waiting |= requests
         for key in requests:
             self._cluster.told.warning(("leaderless", key), "%s[%d]: it has no leader now, and is read as soon as it has one", *key)
@@ -54,17 +70,18 @@ class Placing:
     def _ask(self) -> None:
         if self.waiting and (self._task is None or self._task.done):
             self._found = {}
-            self._task = self._cluster.tasks.spawn(self._asking(self._found), "looking for leaders")
+            assert self._finding is not None
+            self._task = self._cluster.tasks.spawn(self._asking(self._found, self._finding), "looking for leaders")
 
-    def _asking(self, found: dict[TopicPartition, int]) -> Steps[None]:
+    def _asking(self, found: dict[TopicPartition, int], finding: Finding) -> Steps[None]:
         """The task. `found` is its own: what another one is asked for is another matter."""
-        committed, waits = self._options.isolation == "committed", Waits(_AGAIN)
+        waits = Waits(_AGAIN)
         while left := {key: request for key, request in [*self.waiting.items()] if key not in found}:
             until = time.monotonic() + self._options.request_timeout
             try:
                 yield from self._cluster.refreshing({topic for topic, _ in left}, until)
                 led = {key: request for key, request in left.items() if self._cluster.metadata.leader(*key) is not None}
-                found |= yield from positions.finding(self._cluster, led, until, committed=committed, leaderless=set())
+                found |= yield from finding(self._cluster, led, until, self._options, leaderless=set())
             except Closed:
                 raise
             except (TransportError, BrokerError) as why:

@@ -76,7 +76,7 @@ class KafkaReader(DroppedRole):
             starts, leaderless = (yield from timing.finding(cluster, first, deadline, options)), None
         made = cls(cluster, topic, starts, stops, options, ranged=exact is not None)
         if leaderless:
-            made._fetcher.placing.add({key: first[key] for key in sorted(leaderless)})
+            made._fetcher.placing.add({key: first[key] for key in sorted(leaderless)}, timing.finding)
         if stop is None and named(start) is None and options.partitions is None:
             made._fetcher.follow(topic)
         return made
