@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 import wireproto
-from patience import until
+from patience import soon, until
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.errors import TimedOut
 from wireproto.zookeeper.codes import WatcherType
-from wireproto.zookeeper.watch import CHILD, PERSISTENT, RECURSIVE, SPENT, WatchTable
+from wireproto.zookeeper.events import Watching
+from wireproto.zookeeper.watch import CHILD, DATA, PERSISTENT, RECURSIVE, SPENT, WatchTable
 
 PROTOCOL = "zookeeper"
 SECONDS = 20.0
@@ -72,6 +73,33 @@ def test_a_call_that_waits_for_another_watch_of_its_node_keeps_its_time(dial: An
     with pytest.raises(TimedOut):
         tree.get(node, watch=tree.watch(), timeout=0.05)
     adding.join(SECONDS)
+
+
+def test_a_call_that_waits_for_another_watch_of_its_node_is_woken_by_that_ones_answer(dial: Any, node: str, faults: Faults) -> None:
+    tree = dial().tree()
+    faults.delay("addWatch", 0.3)
+    adding = in_thread(tree.add_watch, node, lambda _: None)
+    until(lambda: bool(tree.link.events._setting))
+    steps = tree.link.events.setting(Watching(DATA, node, print), soon())
+    event, _ = next(steps)
+    assert not event.done
+    adding.join(SECONDS)
+    until(lambda: event.done)
+    with pytest.raises(StopIteration):
+        steps.send(True)
+
+
+def test_a_call_that_waits_for_a_watch_whose_request_was_never_sent_is_woken_when_that_is_let_go_of(dial: Any, node: str) -> None:
+    """As where a signal handler raises between the two."""
+    events = dial().tree().link.events
+    unsent = Watching(PERSISTENT, node, print)
+    assert list(events.setting(unsent, soon())) == []
+    steps = events.setting(Watching(DATA, node, print), soon())
+    event, _ = next(steps)
+    del unsent
+    until(lambda: event.done)
+    with pytest.raises(StopIteration):
+        steps.send(True)
 
 
 def test_the_watch_of_a_list_is_set_again_behind_the_recursive_one_of_its_node() -> None:

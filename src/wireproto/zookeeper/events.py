@@ -44,25 +44,41 @@ class Watching:
     """How a request's watch is noted when the reply is in.
 
     Args:
-        kind: of the watch, or `IF_EXISTS`. path: the server's. callback: whom to call.
+        kind: of the watch, or `IF_EXISTS`. path: the server's. callback: what to call.
     Attributes:
-        withdrawn: who wanted it has ceased to.
+        withdrawn: the call that wanted it was given up.
         covered: the server is not asked for it, since another one of this node tells of the same (`modes`).
     """
 
-    __slots__ = ("__weakref__", "callback", "covered", "kind", "path", "withdrawn")
+    __slots__ = ("__weakref__", "_outcome", "callback", "covered", "kind", "path", "withdrawn")
 
     def __init__(self, kind: str, path: str, callback: Callback) -> None:
         self.kind, self.path, self.callback = kind, path, callback
         self.withdrawn = False
         self.covered = False
+        self._outcome: tuple[Loop, Event] | None = None
+
+    def outcome(self, loop: Loop) -> Event:
+        """Make an event of its request's outcome, for calls that wait for it. The lock is held."""
+        if self._outcome is None or self._outcome[1].done:
+            self._outcome = loop, Event(loop)
+        return self._outcome[1]
+
+    def over(self) -> None:
+        """Wake the calls that wait for its request's outcome. May be run again where a signal handler broke in."""
+        if self._outcome is not None:
+            self._outcome[1].set()
+
+    def __del__(self) -> None:  # never sent; in any thread, under any lock
+        if self._outcome is not None and not self._outcome[1].done:
+            loop, event = self._outcome
+            with contextlib.suppress(WireprotoError, RuntimeError):  # the client is closed, or the program ends
+                loop.call_soon(event.set)
 
 
 IF_EXISTS = "exists"
 """Kind of an exists call's watch, which depends on the answer: `DATA` or `EXIST`."""
 _SETTLE = 5.0
-_LOOK = 0.005
-"""Seconds between looks whether another watch of a path is set by now: no longer than its answer takes, or the connection lasts."""
 _ALL = (DATA, EXIST, CHILD, PERSISTENT, RECURSIVE)
 _WAITED_FOR = {
     DATA: "a change of the data of",
@@ -153,12 +169,18 @@ class Events:
         self._loop.check()
         while True:
             with self._lock:
-                going = self._removing.get(watching.path)
-                if going is None and not any(_exclude(watching, other) for other in self._setting):
+                removing = self._removing.get(watching.path)
+                going = removing or self._outcome(lambda other: _exclude(watching, other))
+                if going is None:
                     watching.covered = modes.covered(self.table, watching.path, watching.kind)
                     self._setting.add(watching)
                     return
-            yield from _over(going, deadline)
+            yield from _over(going, deadline, "takes a watch of this path back" if removing else "sets a watch of this path")
+
+    def _outcome(self, wanted: Callable[[Watching], bool]) -> Event | None:
+        """The outcome of a request for such a watch, if one is on its way. The lock is held."""
+        other = next(filter(wanted, self._setting), None)
+        return None if other is None else other.outcome(self._loop)
 
     def requests(self, watching: Watching, code: int, body: bytes, zxid: int) -> list[modes.Sent]:
         """How the server is asked for this watch: operation codes and bodies. The reply to the first says whether it is set.
@@ -178,6 +200,7 @@ class Events:
         """That request has its outcome, or was never sent."""
         with self._lock:
             self._setting.discard(watching)
+        watching.over()
 
     def withdraw(self, watching: Watching) -> None:
         """Who wanted this watch has ceased to, before it heard of it: the callback is not called, though the servers may keep theirs.
@@ -212,8 +235,9 @@ class Events:
         yield from self.settling(deadline)
         while True:
             with self._lock:
-                going = self._removing.get(path)
-                if going is None and not any(other.covered and other.path == path for other in self._setting):
+                removing = self._removing.get(path)
+                going = removing or self._outcome(lambda other: other.covered and other.path == path)
+                if going is None:
                     stay = [kind for kind in _STAY if self.table.has(path, (kind,))]
                     known = self.table.remove(path, callback, _ALL)
                     vain = self._vain(path, stay)
@@ -221,7 +245,7 @@ class Events:
                         self._removing[path] = Event(self._loop)
                     before = modes.left(self.table, path, zxid()) if vain and vain != (WatcherType.ANY,) else []
                     return known, vain, before
-            yield from _over(going, deadline)
+            yield from _over(going, deadline, "takes a watch of this path back" if removing else "sets a watch of this path")
 
     def _vain(self, path: str, had: list[str]) -> tuple[WatcherType, ...]:
         """Which of the servers' watches of a path are for nobody, of those that stay if there `had` been such."""
@@ -376,20 +400,29 @@ class Events:
             self.dispatcher.call(callbacks, told)
 
     def _note(self, watching: Watching, frame: bytes | None) -> None:
-        with self._lock:
-            self._setting.discard(watching)
-            if frame is None or watching.withdrawn:
-                return
-            header, _ = ReplyHeader.decode_from(frame)
-            kind = watching.kind
-            if kind == IF_EXISTS and header.err in (0, NoNode.code):
-                kind = DATA if header.err == 0 else EXIST
-            elif header.err:
-                return
-            many = self.table.add(kind, watching.path, watching.callback)
-        if many >= MANY and doubled(many):
+        kind: str | None = None
+        many = 0
+        try:
+            with self._lock:
+                self._setting.discard(watching)
+                kind = _set(watching, frame)
+                if kind is not None:
+                    many = self.table.add(kind, watching.path, watching.callback)
+        finally:
+            watching.over()
+        if kind is not None and many >= MANY and doubled(many):
             text = "%d callbacks wait for %s %s: one that is passed in each round of a loop is kept until the watch fires"
             self._told.warning(("callbacks", kind, watching.path), text, many, _WAITED_FOR[kind], self._root.back(watching.path))
+
+
+def _set(watching: Watching, frame: bytes | None) -> str | None:
+    """The kind of watch that a reply says is set; None: it set none, or none is wanted any more."""
+    if frame is None or watching.withdrawn:
+        return None
+    header, _ = ReplyHeader.decode_from(frame)
+    if watching.kind == IF_EXISTS and header.err in (0, NoNode.code):
+        return DATA if header.err == 0 else EXIST
+    return None if header.err else watching.kind
 
 
 def _exclude(one: Watching, other: Watching) -> bool:
@@ -397,14 +430,10 @@ def _exclude(one: Watching, other: Watching) -> bool:
     return one.path == other.path and one.kind != other.kind and not {one.kind, other.kind}.isdisjoint(modes.STAY)
 
 
-def _over(going: Event | None, until: float) -> Steps[None]:
-    """Wait until the servers' watch of that path is taken back (None: set, which is looked for again)."""
-    if going is None:
-        if time.monotonic() >= until:
-            raise TimedOut("another call that sets a watch of this path is not done in time")
-        yield min(time.monotonic() + _LOOK, until)
-    elif not (yield going, until):
-        raise TimedOut("another call that takes a watch of this path back is not done in time")
+def _over(going: Event, until: float, what: str) -> Steps[None]:
+    """Wait until another call, which does this, has done it."""
+    if not (yield going, until):
+        raise TimedOut(f"another call that {what} is not done in time")
 
 
 __all__ = ["IF_EXISTS", "Events", "Listening", "Watching"]
