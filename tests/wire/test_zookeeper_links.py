@@ -16,7 +16,7 @@ import wireproto
 from brokers.proxy import FaultProxy
 from patience import KEPT, until
 from wireproto.devbroker import DevBroker, Faults
-from wireproto.errors import AuthError, ConnectError, TimedOut
+from wireproto.errors import AuthError, ConnectError, TimedOut, TlsError
 from wireproto.zookeeper.errors import ConnectionLoss
 from wireproto.zookeeper.messages import ConnectResponse, ReplyHeader
 from wireproto.zookeeper.session import SessionEvent, State
@@ -222,6 +222,12 @@ def test_a_server_that_takes_no_more_connections_is_asked_again_beyond_a_servers
 def test_a_server_that_takes_no_more_connections_has_its_limit_named(read: bool) -> None:
     with resetting(1000, read=read) as port, pytest.raises(ConnectError, match=r"maxClientCnxns.*127\.0\.0\.1"):
         wireproto.connect(f"zookeeper://127.0.0.1:{port}", timeout=0.5)
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["at once", "behind the first bytes"])
+def test_a_server_that_takes_no_more_connections_has_its_limit_named_under_tls_too(read: bool) -> None:
+    with resetting(1000, read=read) as port, pytest.raises(TlsError, match=r"a port without TLS, or .*maxClientCnxns.*127\.0\.0\.1"):
+        wireproto.connect(f"zookeeper://127.0.0.1:{port}", timeout=0.5, tls=True)
 
 
 def test_a_handshake_may_be_refused_by_an_order(dial: Any, faults: Any) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from ..errors import ConnectError, Disconnected
+from ..errors import ConnectError, Disconnected, TlsError
 from ..flow.budget import Budget
 from ..net.address import SocketAddress, interleave, resolving, translate
 from ..net.dial import Progress
@@ -72,8 +72,8 @@ class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
         """A connection whose handshake is done; an error names the limit where a server may have hung up on one too many."""
         try:
             return (yield from self.opening(address, Progress(), deadline, places))
-        except ConnectError as why:
-            if isinstance(why.__cause__, Disconnected):
+        except (ConnectError, TlsError, Disconnected) as why:
+            if isinstance(why, Disconnected) or isinstance(why.__cause__, Disconnected):
                 why.text = why.text.rstrip("?") + LIMIT
             raise
 
