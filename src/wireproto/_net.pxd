@@ -189,7 +189,7 @@ cdef class Connection:
     cdef void note_zxid(self, int64_t xid, const uint8_t *p, size_t n) noexcept
     cdef int answer(self, object frame, int64_t token, const uint8_t *p, size_t n) except -1
     cdef int pushed(self, object frame, int64_t channel, size_t n) except -1
-    cdef void fail(self, object kind, str text)
+    cdef void fail(self, object kind, str text, int code=*)
     cdef void release(self) noexcept
     cdef Call start(self, object token, object buffers, Mailbox mailbox, object timeout_at, object context, bint secret)
     cdef int expect(self, Call call, object timeout_at) except -1

@@ -147,6 +147,9 @@ class TransportError(WireprotoError):
     retriable = True
     refresh = True
 
+    errno: int | None = None
+    """The system's number for what befell the connection, such as ECONNRESET where the peer reset it; None where it gave none."""
+
 
 class ConnectError(TransportError):
     """No connection could be made, or what answers there does not speak this protocol."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
 import socket
 import struct
 import threading
@@ -18,7 +20,7 @@ from wireproto._net import Connection, Event, Loop, Mailbox
 from wireproto.errors import AuthError, Closed, ConnectError, Disconnected, TimedOut
 from wireproto.net import address as address_module
 from wireproto.net import debug
-from wireproto.net.dial import Progress, dial, dialling
+from wireproto.net.dial import Progress, dial, dialling, was_reset
 from wireproto.net.options import CommonOptions
 from wireproto.net.pool import Pool
 from wireproto.net.retry import Policy
@@ -47,6 +49,22 @@ def test_refused_is_one_line_naming_the_peer() -> None:
     port = unused_port()
     with pytest.raises(ConnectError, match=rf"connection refused: nothing listens there \(peer 127\.0\.0\.1:{port}\)"):
         dial(("127.0.0.1", port), soon())
+
+
+@pytest.mark.parametrize("how", ["reset", "closed"])
+def test_an_error_has_the_systems_number_for_what_befell_the_connection(loop: Loop, listener: socket.socket, how: str) -> None:
+    conn = loop.open(plain(("127.0.0.1", listener.getsockname()[1]), soon()), "peer", "kafka", 1 << 20)
+    peer, _ = listener.accept()
+    lost = Event(loop)
+    conn.on_lost(lost.set)
+    if how == "reset":
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.close()
+    lost.wait(soon())
+    with pytest.raises(Disconnected) as caught:
+        ask(conn, b"e")
+    assert (caught.value.errno, was_reset(caught.value)) == ((errno.ECONNRESET, True) if how == "reset" else (None, False))
+    assert not was_reset(Disconnected(os.strerror(errno.ECONNRESET))), "a text is no fact"
 
 
 def test_the_map_is_shown_when_it_was_used() -> None:

@@ -108,7 +108,10 @@ cdef class Connection:
             other = describe_first_bytes(self.first_bytes)
             if other:
                 text = f"{text}: {other}"
-        return failure[0](text, peer=self.peer)
+        error = failure[0](text, peer=self.peer)
+        if len(failure) > 2:
+            error.errno = failure[2]
+        return error
 
     def next_token(self):
         return self.next_number()
@@ -349,7 +352,7 @@ cdef class Connection:
                 if self.loop.polling:
                     self.loop.poke()
                 return 0
-            self.fail(errors.Disconnected, strerror(problem))
+            self.fail(errors.Disconnected, strerror(problem), problem)
         if not self.space.ready and self.out.size <= UNSENT_CAP // 2:
             self.space.wake()
         return 0
@@ -369,7 +372,7 @@ cdef class Connection:
         if self.failure is not None:
             return 0
         if c.error:
-            self.fail(errors.Disconnected, strerror(c.error))
+            self.fail(errors.Disconnected, strerror(c.error), c.error)
         elif c.eof or self.plain.eof:
             if self.big != NULL:
                 self.fail(errors.Disconnected, f"closed by the peer after {self.plain.big_have} of a frame's {self.plain.big_size} bytes")
@@ -495,12 +498,13 @@ cdef class Connection:
             box.deliver(push, n, self)
         return 0
 
-    cdef void fail(self, object kind, str text):
-        """Close it: everything pending fails, once. May be called by the reading thread: no Python code runs here."""
+    cdef void fail(self, object kind, str text, int code=0):
+        """Close it: everything pending fails, once, with the system's number where it gave one. May be called by the reading thread: no
+        Python code runs here."""
         cdef Call call
         if self.failure is not None:
             return
-        self.failure = (kind, text)
+        self.failure = (kind, text, code) if code else (kind, text)
         if self.loop.forked:
             return
         shutdown(self.input.fd, SHUT_RDWR)

@@ -26,7 +26,6 @@ from .tls import UNSHAKEN, TlsOptions, TlsStream, wrapping
 HEAD_START = 0.25
 """Seconds that an address has before the next one is tried beside it."""
 _RESET = (errno.ECONNRESET, errno.EPIPE)
-_RESET_TEXTS = frozenset(map(os.strerror, _RESET))
 _UNANSWERED = "no answer to the connection attempt in time"
 
 
@@ -138,7 +137,9 @@ def connecting(loop: Loop, places: list[SocketAddress], until: float) -> Steps[s
                     continue
                 begun[sock.fileno()] = sock, entry
             if not begun:
-                reset = Disconnected(os.strerror(problem.errno)) if problem is not None and problem.errno in _RESET else None
+                reset = None
+                if problem is not None and problem.errno in _RESET:
+                    reset = Disconnected(_say(problem), errno=problem.errno)
                 raise (Unreachable if refused else ConnectError)(_say(problem)) from reset
             if now >= until:
                 raise Unanswered(_UNANSWERED)
@@ -176,7 +177,7 @@ def _begin(entry: SocketAddress) -> socket.socket:
 def was_reset(error: BaseException) -> bool:
     """Whether the peer took the connection and then reset it, be it while it was made or behind the first request."""
     cause = error if isinstance(error, Disconnected) else error.__cause__
-    return isinstance(cause, Disconnected) and cause.text in _RESET_TEXTS
+    return isinstance(cause, Disconnected) and cause.errno in _RESET
 
 
 def _say(problem: OSError | None) -> str:

@@ -165,8 +165,9 @@ def wrapping(
             other = describe_first_bytes(first)
             raise TlsError("the peer does not speak TLS on this port" + (f": {other}" if other else "")) from error
         raise TlsError(f"the TLS handshake failed: {error.reason or error}") from error
-    except ConnectionError:
-        raise Disconnected("the peer dropped the connection during the TLS handshake: is this a port without TLS?") from None
+    except ConnectionError as error:
+        text = "the peer dropped the connection during the TLS handshake: is this a port without TLS?"
+        raise Disconnected(text, errno=error.errno) from None
 
 
 def _send(loop: Loop, sock: socket.socket, data: bytes, until: float) -> Steps[None]:
