@@ -13,6 +13,7 @@ import wireproto
 from wireproto import EARLIEST, LATEST, AtTime, LogOffset
 from wireproto.devbroker import DevBroker
 from wireproto.errors import OptionError
+from wireproto.kafka import positions
 from wireproto.kafka.codes import UnknownTopicOrPartition
 from wireproto.kafka.messages import CreateAclsRequest, FetchRequest
 
@@ -145,6 +146,9 @@ def test_positions_of_many_topics_are_asked_for_together(broker: DevBroker, clie
     seen = broker.record("kafka")
     admin.positions([one, two], {key: where for key, where in wanted.items() if where != wanted[two, 0]})
     assert {request.name for request in seen.requests()} == {"ListOffsets"}
+    seen = broker.record("kafka")
+    assert {place.offset for place in admin.positions(two, AtTime(1_800_000_000_000)).values()} == {10}
+    assert [request.name for request in seen.requests()] == ["Metadata", "ListOffsets", "ListOffsets"], "the ends, then the time"
     assert admin.positions(two, LATEST, partitions=[1, 3]) == {(two, number): LogOffset(two, number, 10) for number in (1, 3)}
     assert admin.positions([], LATEST) == {}
     with pytest.raises(OptionError, match=r"\[9\]"):
@@ -154,3 +158,30 @@ def test_positions_of_many_topics_are_asked_for_together(broker: DevBroker, clie
 def test_the_newest_version_of_a_request_is_told(client: Any) -> None:
     assert client.newest(FetchRequest) >= 12
     assert client.newest(CreateAclsRequest) is None, "the dev broker has none"
+
+
+@pytest.mark.parametrize("appended", [2000, 6000])
+def test_a_time_is_that_of_the_moment_at_which_the_call_began(
+    broker: DevBroker, client: Any, monkeypatch: pytest.MonkeyPatch, appended: int
+) -> None:
+    """Whatever is appended between two look-ups is neither read to a stop, nor lost behind a start."""
+    topic = f"ranges-{next(_numbers)}"
+    client.admin().create_topic(topic)
+    look, sent = positions.listing, [1]
+    with wireproto.connect(broker.url("kafka"), timeout=SOON) as other, other.producer(topic, linger=0.0) as out:
+        out.send(b"1", timestamp=1000).position(SOON)
+
+        def listing(*given: Any, **how: Any) -> Any:
+            found = yield from look(*given, **how)
+            sent.append(len(sent) + 1)
+            out.send(b"%d" % sent[-1], timestamp=appended).position(SOON)
+            return found
+
+        monkeypatch.setattr(positions, "listing", listing)
+        with client.reader(topic, start=AtTime(5000)) as reader:
+            batch = reader.poll(SOON)
+            assert batch is not None
+            assert int(batch.values()[0]) == 2
+        before = [*sent]
+        with client.reader(topic, start=LogOffset(topic, 0, 0), stop=AtTime(9000)) as reader:
+            assert values(reader) == before != sent

@@ -238,7 +238,7 @@ def test_what_was_told_of_a_partition_stands_when_the_time_runs_out_while_it_is_
         cluster: Any = client.cluster  # type: ignore[attr-defined]
         until = time.monotonic() + 2.0
         with pytest.raises(UnknownTopicOrPartition):
-            cluster.drive(listing(cluster, [("never-made", 0)], -1, until, committed=False, made=True), until)
+            cluster.drive(listing(cluster, {("never-made", 0): -1}, until, committed=False, made=True), until)
         assert next(asked) > 2
 
 

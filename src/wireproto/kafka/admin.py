@@ -162,8 +162,8 @@ class KafkaAdmin(TransactionAdmin, Closing):
         yield from cluster.asking(make, deadline, cluster.to_controller, kind=CreateTopicsRequest, check=check, slow=True)
         yield from cluster.retrying(lambda: self._usable(topic, partitions, deadline), deadline)
         # A broker tells that it leads a little before it does: it publishes the metadata first, then opens the logs.
-        made = [(topic, number) for number in range(partitions)]
-        yield from positions.listing(cluster, made, positions.LATEST_TIME, deadline, committed=False, made=True)
+        made = {(topic, number): positions.LATEST_TIME for number in range(partitions)}
+        yield from positions.listing(cluster, made, deadline, committed=False, made=True)
 
     def _usable(self, topic: str, partitions: int, deadline: float) -> Steps[None]:
         """Whether every node that we know tells the new topic with all its leaders; raises a retriable error until then."""

@@ -484,7 +484,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
             deadline = due(timeout)
             cursors = self._fetcher.plan.cursors
             latest = positions.LATEST_TIME
-            ends = yield from positions.listing(self._cluster, list(cursors), latest, deadline, committed=self._committed_only)
+            ends = yield from positions.listing(self._cluster, dict.fromkeys(cursors, latest), deadline, committed=self._committed_only)
             return {key: max(0, ends[key] - cursor.position) for key, cursor in cursors.items()}
 
     # --- moving ---

@@ -1,13 +1,14 @@
 """EARLIEST, LATEST, a time or positions, as offsets of partitions.
 
 What it is: ListOffsets for many partitions at once, each sent to its leader, with retries, of UNKNOWN_SERVER_ERROR too, for nothing comes
-of asking twice. `flow.resolve` tells what is asked of which.
+of asking twice. `flow.resolve` says what is asked of which.
 
     request                  ListOffsets timestamp
     EARLIEST                 -2
     LATEST                   -1: high watermark, or last stable offset for readers of committed records
     (`earliest_local`)       -4: what the leader has on its own disk
-    AtTime(ms)               ms, at least 0, for what is below is Kafka's own words; -1 comes back when nothing is that late: LATEST then
+    AtTime(ms)               ms, at least 0, for what is below is Kafka's own words; -1 comes back when nothing is that late: LATEST then,
+                             as it was asked for before, so that what is appended meanwhile lies behind it
     Position                 nothing is asked
 """
 
@@ -51,27 +52,28 @@ def finding(
     *,
     committed: bool,
     leaderless: set[TopicPartition] | None = None,
-) -> Steps[dict[TopicPartition, int]]:
-    """Offsets that these requests mean now. Raises the broker's error, TimedOut.
+) -> Steps[tuple[dict[TopicPartition, int], dict[TopicPartition, int]]]:
+    """Offsets that these requests mean now, and the ends of the partitions that are asked for a time, as they were before. No time lies
+    behind its partition's end.
 
     Args:
         leaderless: takes the partitions that have no leader, which are left out; None: they are waited for.
+    Raises:
+        the broker's error, TimedOut.
     """
-    found: dict[TopicPartition, int] = {}
-    by_time: dict[int, list[TopicPartition]] = {}
-    for key, request in requests.items():
-        if isinstance(request, LogOffset):
-            found[key] = request.offset
-        else:
-            by_time.setdefault(_timestamp(request), []).append(key)
-    for timestamp, keys in by_time.items():
-        found |= yield from listing(cluster, keys, timestamp, until, committed=committed, leaderless=leaderless)
-    later = [key for key, offset in found.items() if offset < 0 and isinstance(requests[key], AtTime)]
-    if later:
-        found |= yield from listing(cluster, later, LATEST_TIME, until, committed=committed, leaderless=leaderless)
-    for key in leaderless or ():
-        found.pop(key, None)
-    return found
+    found = {key: request.offset for key, request in requests.items() if isinstance(request, LogOffset)}
+    asked = {key: _timestamp(request) for key, request in requests.items() if key not in found}
+    timed = [key for key in asked if isinstance(requests[key], AtTime)]
+    ends: dict[TopicPartition, int] = {}
+    if timed:
+        ends = yield from listing(cluster, dict.fromkeys(timed, LATEST_TIME), until, committed=committed, leaderless=leaderless)
+        asked = {key: timestamp for key, timestamp in asked.items() if key not in timed or key in ends}
+    if asked:
+        found |= yield from listing(cluster, asked, until, committed=committed, leaderless=leaderless)
+    for key, end in ends.items():
+        if key in found:
+            found[key] = min(found[key], end) if found[key] >= 0 else end
+    return found, ends
 
 
 def _timestamp(request: Request) -> int:
@@ -82,8 +84,7 @@ def _timestamp(request: Request) -> int:
 
 def listing(
     cluster: KafkaCluster,
-    keys: Iterable[TopicPartition],
-    timestamp: int,
+    times: Mapping[TopicPartition, int],
     until: float,
     *,
     committed: bool,
@@ -93,16 +94,16 @@ def listing(
     """Ask the leaders, all at once; partitions that are refused with a retriable code are asked for again.
 
     Args:
+        times: what is asked for, as ListOffsets has it.
         made: the topics were made just now: they are waited for as long as there is time, others for `topic_patience`.
         leaderless: see `finding`; an election is waited for.
     """
     found: dict[TopicPartition, int] = {}
-    wanted = tuple(keys)
 
     def ask(node: int, part: list[TopicPartition]) -> Steps[None]:
         conn = yield from cluster.connecting(node, "main", until)
         version = wire.version_for(conn, ListOffsetsRequest)
-        request = _request(cluster, part, timestamp, committed)
+        request = _request(cluster, {key: times[key] for key in part}, committed)
         reply: ListOffsetsResponse = yield from cluster.answered(conn, request, until, version=version)
         problem: WireprotoError | None = None
         for topic in reply.topics:
@@ -124,7 +125,7 @@ def listing(
         nonlocal missing
         try:
             without: set[TopicPartition] | None = set() if leaderless is not None and time.monotonic() >= elected else None
-            nodes = yield from by_leader(cluster, [key for key in wanted if key not in found], until, without)
+            nodes = yield from by_leader(cluster, [key for key in times if key not in found], until, without)
             yield from cluster.tasks.every([(f"asking node {node} for offsets", ask(node, part)) for node, part in nodes.items()], until)
             if leaderless is not None and without:
                 leaderless.update(without)
@@ -133,14 +134,14 @@ def listing(
             raise
 
     def refresh(why: WireprotoError) -> Steps[None]:
-        return cluster.refreshing({topic for topic, _ in wanted}, until)
+        return cluster.refreshing({topic for topic, _ in times}, until)
 
     enough = until if made else time.monotonic() + cluster.options.topic_patience
 
     def judge(why: WireprotoError) -> Verdict:
         # of a topic that nodes know a leader may hear late; one that they do not know either is gone
-        told = cluster.metadata.problem(why.topic) if why.topic is not None else None
-        gone = time.monotonic() >= enough and isinstance(told, UnknownTopicOrPartition)
+        problem = cluster.metadata.problem(why.topic) if why.topic is not None else None
+        gone = time.monotonic() >= enough and isinstance(problem, UnknownTopicOrPartition)
         return verdict(why, passing=(UnknownServerError,), final=(UnknownTopicOrPartition,) if gone else ())
 
     try:
@@ -148,7 +149,7 @@ def listing(
     except TimedOut:
         if missing is None:
             raise
-        raise missing from None  # the time ran out while it was asked for once more: what was told last is the answer
+        raise missing from None  # the time ran out while it was asked for once more: the last answer counts
     return found
 
 
@@ -157,7 +158,7 @@ def earliest_local(cluster: KafkaCluster, key: TopicPartition, until: float) -> 
     conn = yield from cluster.to_leader(*key)(until)
     if wire.version_for(conn, ListOffsetsRequest) < _LOCAL_SINCE:
         return -1
-    found = yield from listing(cluster, [key], _LOCAL_TIME, until, committed=False)
+    found = yield from listing(cluster, {key: _LOCAL_TIME}, until, committed=False)
     return found[key]
 
 
@@ -167,7 +168,7 @@ def by_leader(
     """Partitions by the node that leads them; asks for metadata once where a leader is not known.
 
     Args:
-        leaderless: takes the partitions that nobody leads; None: that raises LeaderNotAvailable.
+        leaderless: takes the partitions that have no leader; None: that raises LeaderNotAvailable.
     """
     nodes: dict[int, list[TopicPartition]] = {}
     asked: set[str] = set()
@@ -188,9 +189,9 @@ def by_leader(
     return nodes
 
 
-def _request(cluster: KafkaCluster, keys: Iterable[TopicPartition], timestamp: int, committed: bool) -> ListOffsetsRequest:
+def _request(cluster: KafkaCluster, times: Mapping[TopicPartition, int], committed: bool) -> ListOffsetsRequest:
     topics: dict[str, list[Any]] = {}
-    for topic, partition in keys:
+    for (topic, partition), timestamp in times.items():
         entry = ListOffsetsPartition(
             partition_index=partition, current_leader_epoch=cluster.metadata.epoch(topic, partition), timestamp=timestamp, max_num_offsets=1
         )

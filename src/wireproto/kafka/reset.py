@@ -45,16 +45,16 @@ def going_on(cluster: KafkaCluster, cursor: Cursor, policy: str, until: float, *
         the broker's error, TimedOut.
     """
     key, position = cursor.key, cursor.position
-    begin = (yield from positions.listing(cluster, [key], positions.EARLIEST_TIME, until, committed=False))[key]
-    end = (yield from positions.listing(cluster, [key], positions.LATEST_TIME, until, committed=False))[key]
+    begin = (yield from positions.listing(cluster, {key: positions.EARLIEST_TIME}, until, committed=False))[key]
+    end = (yield from positions.listing(cluster, {key: positions.LATEST_TIME}, until, committed=False))[key]
     if cursor.stop is not None and cursor.stop > end:
         return None
     if begin <= position <= end:
         return position
     if policy == "latest":
-        return (yield from positions.listing(cluster, [key], positions.LATEST_TIME, until, committed=committed))[key]
+        return (yield from positions.listing(cluster, {key: positions.LATEST_TIME}, until, committed=committed))[key]
     if policy == "nearest" and position > end and cursor.last_time >= 0:
-        found = (yield from positions.listing(cluster, [key], cursor.last_time, until, committed=False))[key]
+        found = (yield from positions.listing(cluster, {key: cursor.last_time}, until, committed=False))[key]
         return found if found >= 0 else end
     return begin
 

@@ -1,8 +1,9 @@
 """Where a time lies in a partition, by the records' own times.
 
 What it is: brokers find the first entry of a log that is as late as a time, and transaction markers are entries, with the time at which the
-transaction ended: where records bear older times than that, as after a backfill, a marker is found in their place. So what a broker tells
-is where the search begins here: the place of a time is the first record behind it that is as late, as a reader sees it.
+transaction ended: where records bear older times than that, as after a backfill, a marker is found in their place, and no answer says which
+of the two it is. So what a broker answers is where the search begins here: the place of a time is the first record behind it that is as
+late, as a reader sees it.
 May assume: nothing of an order of times. Must not: be asked where no time is.
 """
 
@@ -39,10 +40,12 @@ def finding(
 ) -> Steps[dict[TopicPartition, int]]:
     """As `positions.finding`, where times are those of records that these options let be read."""
     committed = options.isolation == "committed"
-    found = yield from positions.finding(cluster, requests, until, committed=committed, leaderless=leaderless)
-    times = {key: request.ms for key, request in requests.items() if isinstance(request, AtTime) and request.ms > 0 and key in found}
+    found, ends = yield from positions.finding(cluster, requests, until, committed=committed, leaderless=leaderless)
+    times: dict[TopicPartition, int] = {}
+    for key, request in requests.items():
+        if isinstance(request, AtTime) and request.ms > 0 and found.get(key, 0) < ends.get(key, 0):
+            times[key] = request.ms
     if times:
-        ends = yield from positions.listing(cluster, times, positions.LATEST_TIME, until, committed=committed)
         found |= yield from _records(cluster, times, {key: (found[key], ends[key]) for key in times}, until, options)
     return found
 
@@ -61,12 +64,11 @@ def _records(
     fetcher = Fetcher(cluster, looking, purpose)
     try:
         for key, (start, end) in ranges.items():
-            if start < end:
-                fetcher.asking.add(*key, start, end)
+            fetcher.asking.add(*key, start, end)
         while not fetcher.plan.done:
             try:
                 batch = yield from fetcher.polling(until)
-            except (OffsetOutOfRange, DataLoss):  # whoever begins to read there is told
+            except (OffsetOutOfRange, DataLoss):  # raised again to the role that begins to read there
                 return {key: found.get(key, start) for key, (start, _) in ranges.items()}
             if batch is None:
                 if time.monotonic() >= until:
@@ -81,4 +83,4 @@ def _records(
     finally:
         fetcher.close()
         cluster.give_back(purpose, keep=True)
-    return {key: found.get(key, max(start, end)) for key, (start, end) in ranges.items()}
+    return {key: found.get(key, end) for key, (_, end) in ranges.items()}
