@@ -103,7 +103,7 @@ class WireprotoError(Exception):
     same; under -1 those that named none, wherever they went. None: it ended nothing, or nothing was taken."""
 
     known: Mapping[tuple[str, int], Any] | None = None
-    """Of an error that ended a question to several brokers: the positions that the others told, by topic and partition."""
+    """Of an error that ended a question to several brokers: what the others answered, positions or lags, by topic and partition."""
 
     def with_context(self, **context: Any) -> WireprotoError:
         """Fill in context that is still unknown and return self (for ``raise error.with_context(peer=…)``)."""

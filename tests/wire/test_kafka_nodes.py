@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from patience import until
+from patience import LONG, until
 from wireproto import EARLIEST, LATEST, AtTime, LogOffset
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.kafka.cluster import slot_of
@@ -313,6 +313,70 @@ def test_a_partition_without_a_leader_may_be_paused_and_sought(broker: DevBroker
         reading.resume([(topic, 0)])
         until(partial(full, reading, found, 5))
     assert sorted(found) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("role", ["reader", "consumer"])
+def test_a_seek_moves_partitions_with_leaders_while_one_has_none(broker: DevBroker, client: Any, role: str, caplog: Any) -> None:
+    """And that one, to the same time, when its node is back."""
+    topic = f"leaderless-sought-{role}"
+    client.admin().create_topic(topic, partitions=2, replication=1)
+    with client.producer(topic) as producer:
+        for number in range(6):
+            producer.send(b"%d" % number, partition=number % 2, timestamp=1000 + number)
+    found: list[int] = []
+    opened = client.reader(topic, start=EARLIEST) if role == "reader" else client.consumer(topic, topic, start=EARLIEST)
+    with opened as reading:
+        until(partial(full, reading, found, 6))
+        broker.pause("kafka", LISTENERS[broker.call("kafka", "leader", topic, 0)])
+        reading.seek(AtTime(1001), timeout=SECONDS)
+        found.clear()
+        until(partial(full, reading, found, 3))
+        assert found == [1, 3, 5]
+        assert f"{topic}[0]: it has no leader now" in caplog.text
+        broker.resume("kafka")
+        until(partial(full, reading, found, 5))
+        assert found[3:] == [2, 4]
+        if role == "consumer":
+            reading.commit(timeout=SECONDS)
+            assert {place.offset for place in reading.committed().values()} == {3}
+
+
+def test_a_partition_without_a_leader_begins_where_it_was_sought_last(broker: DevBroker, client: Any) -> None:
+    topic = "leaderless-sought-twice"
+    client.admin().create_topic(topic, partitions=2, replication=1)
+    with client.producer(topic) as producer:
+        for number in range(6):
+            producer.send(b"%d" % number, partition=number % 2, timestamp=1000 + number)
+    broker.pause("kafka", LISTENERS[broker.call("kafka", "leader", topic, 0)])
+    found: list[int] = []
+    with client.reader(topic, start=EARLIEST) as reading:
+        until(partial(full, reading, found, 3))
+        reading.seek({(topic, 0): AtTime(1003)}, timeout=SECONDS)
+        broker.resume("kafka")
+        until(partial(full, reading, found, 4))
+    assert found[3:] == [4]
+
+
+def test_what_is_asked_of_all_leaders_has_the_others_answers_where_one_is_missing(broker: DevBroker, client: Any) -> None:
+    topic = "leaderless-asked"
+    client.admin().create_topic(topic, partitions=3, replication=1)
+    with client.producer(topic) as producer:
+        for number in range(6):
+            producer.send(b"%d" % number, partition=number % 3, timestamp=1000 + number)
+    with client.consumer(topic, topic, start=EARLIEST) as reading:
+        until(partial(full, reading, [], 6))
+        broker.pause("kafka", LISTENERS[broker.call("kafka", "leader", topic, 0)])
+        with pytest.raises(LeaderNotAvailable) as caught:
+            reading.lag(timeout=LONG)
+        assert (caught.value.topic, caught.value.partition) == (topic, 0)
+        assert caught.value.known == {(topic, 1): 0, (topic, 2): 0}
+        for where, offset in ((LATEST, 2), (AtTime(1003), 1)):
+            with pytest.raises(LeaderNotAvailable) as caught:
+                client.admin().positions(topic, where, timeout=2.0)
+            assert (caught.value.topic, caught.value.partition) == (topic, 0)
+            assert caught.value.known == {(topic, number): LogOffset(topic, number, offset) for number in (1, 2)}
+        broker.resume("kafka")
+        assert reading.lag(timeout=LONG) == dict.fromkeys([(topic, 0), (topic, 1), (topic, 2)], 0)
 
 
 def test_a_reader_to_a_stop_waits_for_all_leaders(broker: DevBroker, client: Any) -> None:

@@ -218,6 +218,9 @@ class KafkaAdmin(TransactionAdmin, Closing):
             at: a mapping asks for the partitions that it names alone, and where the client knows them, their leaders alone are asked.
             partitions: those that are asked for; None: all.
             committed: as a reader of committed records sees it: LATEST is the last stable offset, not the high watermark.
+        Raises:
+            LeaderNotAvailable: a partition has no leader; it names that one, and `known` has the positions of the others.
+            TransportError: a leader does not answer; `known` has those that the others answered, without times.
         """
         deadline = due(timeout)
         names = [topic] if isinstance(topic, str) else sorted(set(topic))

@@ -27,7 +27,7 @@ from ..net.task import Steps, Task, operation
 from ..position import EARLIEST, Earliest, Latest, LogOffset, Position, TopicPartition, Where, places
 from ..records import Batch
 from . import offsets, positions, timing
-from .codes import IllegalGeneration, RebalanceInProgress, UnknownMemberId, UnstableOffsetCommit
+from .codes import IllegalGeneration, LeaderNotAvailable, RebalanceInProgress, UnknownMemberId, UnstableOffsetCommit
 from .coordinator import Coordinator
 from .fetcher import Fetcher
 from .group import STABLE
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 _NOT_OURS = (IllegalGeneration.code, UnknownMemberId.code, RebalanceInProgress.code)
 _NEVER = float("inf")
+_UNKNOWN = -1
 _LEAVING = 10.0
 """Seconds for the goodbye of a member that the program has let go of."""
 _MISSING = Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
@@ -479,13 +480,30 @@ class KafkaConsumer(PartingRole, DroppedRole):
 
     @operation
     def lag(self, *, timeout: float = 30.0) -> Steps[Mapping[TopicPartition, int]]:
-        """Offsets between what poll hands out next and the end, of each assigned partition."""
+        """Offsets between what poll hands out next and the end, of each assigned partition.
+
+        Raises:
+            LeaderNotAvailable: a partition has no leader for a second, or had none yet to tell where it begins; it names that one, and
+            `known` has what the others lag behind, as any error has.
+        """
         with self._only:
             deadline = due(timeout)
-            cursors = self._fetcher.plan.cursors
-            latest = positions.LATEST_TIME
-            ends = yield from positions.listing(self._cluster, dict.fromkeys(cursors, latest), deadline, committed=self._committed_only)
-            return {key: max(0, ends[key] - cursor.position) for key, cursor in cursors.items()}
+            cursors, without = self._fetcher.plan.cursors, set(self._fetcher.placing.waiting)
+            ends: dict[TopicPartition, int] = {}
+            asked = dict.fromkeys(cursors, positions.LATEST_TIME)
+            problem: WireprotoError | None = None
+            try:
+                yield from positions.listing(self._cluster, asked, deadline, committed=self._committed_only, leaderless=without, into=ends)
+            except WireprotoError as why:
+                problem = why
+            lags = {key: max(0, ends[key] - cursor.position) for key, cursor in cursors.items() if key in ends}
+            if without and problem is None:
+                topic, partition = min(without)
+                problem = LeaderNotAvailable(f"there is no leader of {offsets.shown(without)}", topic=topic, partition=partition)
+            if problem is not None:
+                problem.known = lags
+                raise problem
+            return lags
 
     # --- moving ---
 
@@ -509,17 +527,26 @@ class KafkaConsumer(PartingRole, DroppedRole):
 
     @operation
     def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
-        """Go on from there in the assigned partitions; a Position or mapping moves only those that it names."""
+        """Go on from there in the assigned partitions; a Position or mapping moves only those that it names.
+
+        A partition that has no leader who could tell where that is holds up no others: it goes on from there when it has one.
+        """
         with self._only:
             for key in named(where) or ():
                 self._cursor_key(key)
             requests = positions.PLACES.requests(where, sorted(self.assignment), "seek")
             placing = self._fetcher.placing
             deadline = due(timeout)
-            found = yield from timing.finding(self._cluster, requests, deadline, self._options)
+            leaderless: set[TopicPartition] = set()
+            found = yield from timing.finding(self._cluster, requests, deadline, self._options, leaderless=leaderless)
+            self._fetcher.place_later({key: requests[key] for key in sorted(leaderless)}, timing.finding)
             for key, offset in found.items():
                 (self._fetcher.place if key in placing.waiting else self._fetcher.plan.seek)(key, offset)
                 self._began[key] = offset
+            for key in leaderless:
+                self._began.pop(key, None)
+                self._saved.setdefault(key, _UNKNOWN)  # the next commit tells it, as it does of the others
+            for key in requests:
                 self._handed.pop(key, None)
                 self._dropped.discard(key)
 

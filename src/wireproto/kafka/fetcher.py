@@ -10,7 +10,7 @@ May assume: one thread at a time. Must not: know groups, or what to start and st
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -28,11 +28,12 @@ from .fetch import BY_ID, Asked, Cursor, Fetches, FetchSettings
 from .lone import LoneFetch, plain
 from .messages import FetchRequest
 from .metadata import NO_ID
-from .placing import Placing
+from .placing import Finding, Placing
 from .reset import Resets
 
 if TYPE_CHECKING:
     from .._net import Call, Connection
+    from ..flow.resolve import Request
     from ..url import Address
     from .cluster import KafkaCluster
     from .metadata import Metadata
@@ -117,6 +118,15 @@ class Fetcher(KafkaFetcherCore):
         """A partition that was waited for begins here."""
         self.asking.add(*key, offset).paused = key in self.placing.paused
         self.placing.forget(key)
+
+    def place_later(self, requests: Mapping[TopicPartition, Request], finding: Finding) -> None:
+        """Read these partitions, which have no leader now, from these places once they have one; what was fetched of them is dropped."""
+        for key in requests:
+            if key in self.plan.cursors and self.plan.cursors[key].paused:
+                self.placing.paused.add(key)
+        self.placing.add(requests, finding)
+        for key in requests:
+            self.plan.remove(key)
 
     def follow(self, topic: str) -> None:
         """Read the partitions that a topic gets later on, too, from their beginning."""

@@ -1,4 +1,4 @@
-"""Partitions of one role that had no leader when it began to read: where they begin is asked for until somebody can tell.
+"""Partitions of one role that had no leader when it began to read, or sought: where they begin is asked for until a leader can answer.
 
 What it is: one task of the client while any are left; what it finds is taken in by the role's own thread, which then reads them beside the
 others. May assume: one thread at a time, the task aside. Must not: hold up the partitions that have leaders.
@@ -54,7 +54,7 @@ class Placing:
         self._news = news
         self.waiting: dict[TopicPartition, Request] = {}
         self.paused: set[TopicPartition] = set()
-        self._found: dict[TopicPartition, int] = {}
+        self._found: dict[TopicPartition, tuple[Request, int]] = {}
         self._problem: WireprotoError | None = None
         self._task: Task[None] | None = None
         self._finding: Finding | None = None
@@ -73,15 +73,16 @@ class Placing:
             assert self._finding is not None
             self._task = self._cluster.tasks.spawn(self._asking(self._found, self._finding), "looking for leaders")
 
-    def _asking(self, found: dict[TopicPartition, int], finding: Finding) -> Steps[None]:
+    def _asking(self, found: dict[TopicPartition, tuple[Request, int]], finding: Finding) -> Steps[None]:
         """The task. `found` is its own: what another one is asked for is another matter."""
         waits = Waits(_AGAIN)
-        while left := {key: request for key, request in [*self.waiting.items()] if key not in found}:
+        while left := {key: request for key, request in [*self.waiting.items()] if key not in found or found[key][0] is not request}:
             until = time.monotonic() + self._options.request_timeout
             try:
                 yield from self._cluster.refreshing({topic for topic, _ in left}, until)
                 led = {key: request for key, request in left.items() if self._cluster.metadata.leader(*key) is not None}
-                found |= yield from finding(self._cluster, led, until, self._options, leaderless=set())
+                places = yield from finding(self._cluster, led, until, self._options, leaderless=set())
+                found |= {key: (led[key], offset) for key, offset in places.items()}
             except Closed:
                 raise
             except (TransportError, BrokerError) as why:
@@ -97,7 +98,7 @@ class Placing:
         """What is found, until `forget`. Raises what does not pass: the next call asks again."""
         if not self.waiting:
             return
-        yield from [(key, offset) for key, offset in [*self._found.items()] if key in self.waiting]
+        yield from [(key, offset) for key, (request, offset) in [*self._found.items()] if self.waiting.get(key) is request]
         problem, self._problem = self._problem, None
         self._ask()
         if problem is not None:

@@ -59,26 +59,30 @@ def finding(
     Args:
         leaderless: takes the partitions that have no leader, which are left out; None: they are waited for.
     Raises:
-        the broker's error, TimedOut.
+        the broker's error, TimedOut; `known` has the positions that were found, without times.
     """
     found = {key: request.offset for key, request in requests.items() if isinstance(request, LogOffset)}
-    asked = {key: _timestamp(request) for key, request in requests.items() if key not in found}
-    timed = [key for key in asked if isinstance(requests[key], AtTime)]
+    times = {key: max(request.ms, 0) for key, request in requests.items() if isinstance(request, AtTime)}
+    first = {key: _timestamp(request) for key, request in requests.items() if key not in found}
     ends: dict[TopicPartition, int] = {}
-    if timed:
-        ends = yield from listing(cluster, dict.fromkeys(timed, LATEST_TIME), until, committed=committed, leaderless=leaderless)
-        asked = {key: timestamp for key, timestamp in asked.items() if key not in timed or key in ends}
-    if asked:
-        found |= yield from listing(cluster, asked, until, committed=committed, leaderless=leaderless)
-    for key, end in ends.items():
-        if key in found:
-            found[key] = min(found[key], end) if found[key] >= 0 else end
+    answers: dict[TopicPartition, int] = {}
+    try:
+        if first:
+            yield from listing(cluster, first, until, committed=committed, leaderless=leaderless, into=answers)
+        ends = {key: answers.pop(key) for key in times if key in answers}
+        found |= answers
+        if ends:
+            behind = {key: times[key] for key in ends}
+            for key, offset in (yield from listing(cluster, behind, until, committed=committed, leaderless=leaderless)).items():
+                found[key] = min(offset, ends[key]) if offset >= 0 else ends[key]
+    except WireprotoError as why:
+        why.known = log_positions({key: offset for key, offset in (found | answers).items() if key not in times})
+        raise
     return found, ends
 
 
 def _timestamp(request: Request) -> int:
-    if isinstance(request, AtTime):
-        return max(request.ms, 0)
+    """What is asked for first: where that is a time, the end."""
     return EARLIEST_TIME if isinstance(request, Earliest) else LATEST_TIME
 
 
@@ -90,6 +94,7 @@ def listing(
     committed: bool,
     made: bool = False,
     leaderless: set[TopicPartition] | None = None,
+    into: dict[TopicPartition, int] | None = None,
 ) -> Steps[dict[TopicPartition, int]]:
     """Ask the leaders, all at once; partitions that are refused with a retriable code are asked for again.
 
@@ -97,8 +102,9 @@ def listing(
         times: what is asked for, as ListOffsets has it.
         made: the topics were made just now: they are waited for as long as there is time, others for `topic_patience`.
         leaderless: see `finding`; an election is waited for.
+        into: takes the answers, also those that came before an error.
     """
-    found: dict[TopicPartition, int] = {}
+    found: dict[TopicPartition, int] = {} if into is None else into
 
     def ask(node: int, part: list[TopicPartition]) -> Steps[None]:
         conn = yield from cluster.connecting(node, "main", until)
@@ -118,8 +124,8 @@ def listing(
         if problem is not None:
             raise problem
 
-    missing: UnknownTopicOrPartition | None = None
-    elected = time.monotonic() + _ELECTION
+    missing: UnknownTopicOrPartition | LeaderNotAvailable | None = None
+    elected = time.monotonic() + min(_ELECTION, (until - time.monotonic()) / 2)
 
     def attempt() -> Steps[None]:
         nonlocal missing
@@ -129,7 +135,7 @@ def listing(
             yield from cluster.tasks.every([(f"asking node {node} for offsets", ask(node, part)) for node, part in nodes.items()], until)
             if leaderless is not None and without:
                 leaderless.update(without)
-        except UnknownTopicOrPartition as why:
+        except (UnknownTopicOrPartition, LeaderNotAvailable) as why:
             missing = why
             raise
 

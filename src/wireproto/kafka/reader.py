@@ -113,13 +113,18 @@ class KafkaReader(DroppedRole):
 
     @operation
     def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
-        """Go on from there; drops what was fetched ahead. A Position or mapping moves only the partitions that it names."""
+        """Go on from there; drops what was fetched ahead. A Position or mapping moves only the partitions that it names.
+
+        Without a stop a partition that has no leader holds up no others: it goes on from there when it has one.
+        """
         with self._only:
             plan, placing = self._fetcher.plan, self._fetcher.placing
             requests = positions.PLACES.requests(where, [*plan.cursors, *placing.waiting], "seek")
             deadline = due(timeout)
-            found = yield from timing.finding(self._cluster, requests, deadline, self._options)
+            leaderless: set[TopicPartition] | None = None if self.stops else set()
+            found = yield from timing.finding(self._cluster, requests, deadline, self._options, leaderless=leaderless)
             self._resting = False
+            self._fetcher.place_later({key: requests[key] for key in sorted(leaderless or ())}, timing.finding)
             for key, offset in found.items():
                 (self._fetcher.place if key in placing.waiting else plan.seek)(key, offset)
 

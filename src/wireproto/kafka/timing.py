@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..errors import DataLoss, TimedOut
+from ..errors import DataLoss, TimedOut, WireprotoError
 from ..flow.resolve import Request
 from ..net.task import Steps
 from ..position import AtTime, TopicPartition
@@ -38,12 +38,38 @@ def finding(
     *,
     leaderless: set[TopicPartition] | None = None,
 ) -> Steps[dict[TopicPartition, int]]:
-    """As `positions.finding`, where times are those of records that these options let be read."""
+    """Offsets that these requests mean now, where times are those of records that these options let be read.
+
+    Args:
+        leaderless: takes the partitions that have no leader, which are left out; None: they are waited for.
+    Raises:
+        the broker's error, TimedOut; `known` has the positions that were found.
+    """
+    if leaderless is not None:
+        return (yield from _finding(cluster, requests, until, options, leaderless))
+    late = set[TopicPartition]()
+    found = yield from _finding(cluster, requests, until, options, late)
+    if late:
+        try:
+            found |= yield from _finding(cluster, {key: requests[key] for key in late}, until, options, None)
+        except WireprotoError as why:
+            why.known = {**positions.log_positions(found), **(why.known or {})}
+            raise
+    return found
+
+
+def _finding(
+    cluster: KafkaCluster,
+    requests: Mapping[TopicPartition, Request],
+    until: float,
+    options: KafkaOptions,
+    leaderless: set[TopicPartition] | None,
+) -> Steps[dict[TopicPartition, int]]:
     committed = options.isolation == "committed"
     found, ends = yield from positions.finding(cluster, requests, until, committed=committed, leaderless=leaderless)
     times: dict[TopicPartition, int] = {}
     for key, request in requests.items():
-        if isinstance(request, AtTime) and request.ms > 0 and found.get(key, 0) < ends.get(key, 0):
+        if isinstance(request, AtTime) and request.ms > 0 and key in found and found[key] < ends[key]:
             times[key] = request.ms
     if times:
         found |= yield from _records(cluster, times, {key: (found[key], ends[key]) for key in times}, until, options)
