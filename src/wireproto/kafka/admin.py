@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..due import due
 from ..errors import BrokerError, UnsupportedVersion, WireprotoError
+from ..flow.beside import answers
 from ..flow.resolve import named
 from ..net.closing import Closing
+from ..net.dial import peer_name
 from ..net.task import Steps, operation
 from ..position import LATEST, Position, TopicPartition, Where
 from ..records import GroupInfo, GroupMember, PartitionInfo, TopicInfo
@@ -111,23 +113,40 @@ class KafkaAdmin(TransactionAdmin, Closing):
 
     @operation
     def sizes(self, topics: Iterable[str], *, timeout: float = 30.0) -> Steps[dict[TopicPartition, int]]:
-        """Bytes that each partition of these topics has on its leader's disk. Brokers tell it since Kafka 1.0."""
+        """Bytes that each partition of these topics has on its leader's disk. Brokers tell it since Kafka 1.0.
+
+        Raises:
+            LeaderNotAvailable: a partition has no leader. TransportError: a leader does not answer. `known` has what the others answered.
+        """
         cluster, deadline = self._cluster, due(timeout)
         keys: list[TopicPartition] = []
         for topic in sorted(set(topics)):
             entry = yield from cluster.knowing(topic, deadline)
             keys += [(topic, number) for number in entry.partitions]
-        found = dict.fromkeys(keys, 0)
-        for node, led in (yield from positions.by_leader(cluster, keys, deadline)).items():
+        found: dict[TopicPartition, int] = {}
+
+        def ask(node: int, led: list[TopicPartition]) -> Steps[None]:
             wanted: dict[str, list[int]] = {}
             for topic, number in led:
                 wanted.setdefault(topic, []).append(number)
             asked = tuple(DescribableLogDirTopic(topic=name, partitions=numbers) for name, numbers in wanted.items())
             reply = yield from cluster.asking(DescribeLogDirsRequest(topics=asked), deadline, cluster.to_node(node))
-            told = [(topic.name, part) for folder in reply.results for topic in folder.topics for part in topic.partitions]
-            for topic, part in told:  # one that moves between two folders is in both
+            found.update(dict.fromkeys(led, 0))
+            stored = [(topic.name, part) for folder in reply.results for topic in folder.topics for part in topic.partitions]
+            for topic, part in stored:  # one that moves between two folders is in both
                 found[topic, part.partition_index] = max(found[topic, part.partition_index], part.partition_size)
-        return found
+
+        without = set[TopicPartition]()
+        nodes = yield from positions.by_leader(cluster, keys, deadline, without)
+        try:
+            yield from cluster.tasks.every([(f"asking node {node} for sizes", ask(node, led)) for node, led in nodes.items()], deadline)
+            if without:
+                topic, partition = min(without)
+                raise LeaderNotAvailable(f"there is no leader of {offsets.shown(without)}", topic=topic, partition=partition)
+        except WireprotoError as why:
+            why.known = found
+            raise
+        return {key: found[key] for key in keys}
 
     @operation
     def create_topic(
@@ -237,14 +256,19 @@ class KafkaAdmin(TransactionAdmin, Closing):
 
     @operation
     def list_groups(self, *, timeout: float = 30.0) -> Steps[list[str]]:
-        """Names of all groups, of every kind, sorted: every node is asked for those it coordinates."""
+        """Names of all groups, of every kind, sorted: every node is asked for those it coordinates.
+
+        A node that does not answer is named in the log, and what it alone knows is left out.
+        """
         cluster, deadline = self._cluster, due(timeout)
         yield from cluster.retrying(lambda: cluster.refreshing((), deadline), deadline)
-        names: set[str] = set()
-        for node in list(cluster.metadata.nodes):
-            reply = yield from cluster.asking(ListGroupsRequest(), deadline, cluster.to_node(node), check=_code)
-            names.update(group.group_id for group in reply.groups)
-        return sorted(names)
+        late = min(deadline, time.monotonic() + cluster.options.request_timeout)
+        asked = {
+            peer_name(node.address): cluster.asking(ListGroupsRequest(), late, cluster.to_node(number), check=_code)
+            for number, node in cluster.metadata.nodes.items()
+        }
+        replies, _ = yield from answers(cluster.tasks, cluster.told, asked)
+        return sorted({group.group_id for reply in replies.values() for group in reply.groups})
 
     @operation
     def describe_group(self, group: str, *, timeout: float = 30.0) -> Steps[GroupInfo]:

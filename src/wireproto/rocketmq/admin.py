@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from wireproto.due import due
 from wireproto.errors import BrokerError, OptionError, TimedOut, TransportError, WireprotoError
+from wireproto.flow.beside import answers
 from wireproto.net.closing import Closing
 from wireproto.net.retry import Policy, Waits
 from wireproto.net.task import operation
@@ -260,23 +261,9 @@ class RocketAdmin(Closing):
         Raises:
             BrokerError: one refuses. TransportError: none answers.
         """
-        found: dict[str, T] = {}
-        silent: dict[str, TransportError] = {}
-        late = min(until, time.monotonic() + self._cluster.options.request_timeout)
-
-        def one(address: str) -> Steps[None]:
-            try:
-                found[address] = yield from ask(address, late)
-            except TransportError as why:
-                silent[address] = why
-
         masters = yield from self._cluster.masters(until)
-        yield from self._cluster.gathering({address: one(address) for address in masters}, "what is known")
-        for address, why in silent.items():
-            if not found:
-                raise why
-            self._cluster.told.warning(("silent", address), "broker %s does not answer, and what it knows is left out: %s", address, why)
-        return {address: found[address] for address in masters if address in found}, sorted(silent)
+        late = min(until, time.monotonic() + self._cluster.options.request_timeout)
+        return (yield from answers(self._cluster.tasks, self._cluster.told, {address: ask(address, late) for address in masters}))
 
     @operation
     def describe_group(self, group: str, *, timeout: float = 30.0) -> Steps[GroupInfo]:
