@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 import patience
-import wireproto
 from wireproto import EARLIEST, LATEST, AtTime, LogOffset, aio
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.faults import Faults
@@ -19,24 +17,7 @@ from wireproto.errors import Aborted, Revoked, TimedOut
 from wireproto.kafka.codes import InvalidProducerEpoch, InvalidRecord, NotEnoughReplicas, RebalanceInProgress, UnstableOffsetCommit
 
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[DevBroker]:
-    with DevBroker(["kafka"]) as made:
-        yield made
-
-
-@pytest.fixture
-def faults(broker: DevBroker) -> Iterator[Faults]:
-    yield broker.faults("kafka")
-    broker.faults("kafka").clear()
-
-
-@pytest.fixture
-def client(broker: DevBroker) -> Iterator[Any]:
-    with wireproto.connect(broker.url("kafka"), timeout=10.0) as made:
-        yield made
+PROTOCOL, CLIENT = "kafka", {"timeout": 10.0}
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any
@@ -30,24 +30,7 @@ from wireproto.net.task import Steps
 from wireproto.position import LogOffset
 
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[DevBroker]:
-    with DevBroker(["kafka"]) as made:
-        yield made
-
-
-@pytest.fixture
-def faults(broker: DevBroker) -> Iterator[Faults]:
-    yield broker.faults("kafka")
-    broker.faults("kafka").clear()
-
-
-@pytest.fixture
-def client(broker: DevBroker) -> Iterator[Any]:
-    with wireproto.connect(broker.url("kafka"), timeout=10.0) as made:
-        yield made
+PROTOCOL, CLIENT = "kafka", {"timeout": 10.0}
 
 
 @pytest.fixture

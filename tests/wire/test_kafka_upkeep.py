@@ -30,24 +30,7 @@ from wireproto.position import LogOffset
 
 _numbers = itertools.count()
 LATE = 30.0
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[DevBroker]:
-    with DevBroker(["kafka"]) as made:
-        yield made
-
-
-@pytest.fixture
-def faults(broker: DevBroker) -> Iterator[Faults]:
-    yield broker.faults("kafka")
-    broker.faults("kafka").clear()
-
-
-@pytest.fixture
-def client(broker: DevBroker) -> Iterator[Any]:
-    with wireproto.connect(broker.url("kafka"), timeout=LATE) as made:
-        yield made
+PROTOCOL, CLIENT = "kafka", {"timeout": LATE}
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ class Resolver:
         for key, place in given.items():
             own = self.normal(key)
             if own not in every:
-                raise OptionError(f"{what} names {key[0]}[{key[1]}], which is not among the partitions here, {_shown(every)}")
+                raise OptionError(f"{what} names {key[0]}[{key[1]}], which is not among the partitions here, {_abridged(every)}")
             found[own] = self._checked(own, place, what)
         return found
 
@@ -101,6 +101,12 @@ def named(where: Where | None) -> Mapping[TopicPartition, object] | None:
     return where if isinstance(where, Mapping) else None
 
 
-def _shown(partitions: tuple[TopicPartition, ...]) -> str:
-    names = [f"{topic}[{number}]" for topic, number in partitions] or ["of which there are none"]
-    return ", ".join(names) if len(names) <= 4 else f"{names[0]} … {names[-1]}"
+def shown(partitions: Iterable[TopicPartition]) -> str:
+    """Write partitions as text, in order."""
+    return ", ".join(f"{topic}[{number}]" for topic, number in sorted(partitions))
+
+
+def _abridged(partitions: tuple[TopicPartition, ...]) -> str:
+    if len(partitions) <= 4:
+        return shown(partitions) or "of which there are none"
+    return f"{shown(partitions[:1])} … {shown(partitions[-1:])}"

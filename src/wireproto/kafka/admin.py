@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..due import due
 from ..errors import BrokerError, UnsupportedVersion, WireprotoError
 from ..flow.beside import answers
-from ..flow.resolve import named
+from ..flow.resolve import named, shown
 from ..net.closing import Closing
 from ..net.dial import peer_name
 from ..net.task import Steps, operation
@@ -142,7 +142,7 @@ class KafkaAdmin(TransactionAdmin, Closing):
             yield from cluster.tasks.every([(f"asking node {node} for sizes", ask(node, led)) for node, led in nodes.items()], deadline)
             if without:
                 topic, partition = min(without)
-                raise LeaderNotAvailable(f"there is no leader of {offsets.shown(without)}", topic=topic, partition=partition)
+                raise LeaderNotAvailable(f"there is no leader of {shown(without)}", topic=topic, partition=partition)
         except WireprotoError as why:
             why.known = found
             raise
@@ -338,7 +338,7 @@ class KafkaAdmin(TransactionAdmin, Closing):
         found = yield from offsets.fetching(cluster, group, keys, deadline, to=to, pending=pending)
         if pending:
             text = "group %s: left out is what an open transaction is about to move: %s"
-            cluster.told.warning(("pending", group), text, group, offsets.shown(pending))
+            cluster.told.warning(("pending", group), text, group, shown(pending))
         return positions.log_positions(found)
 
     @operation

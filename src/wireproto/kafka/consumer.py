@@ -21,7 +21,7 @@ from ..due import due
 from ..errors import BrokerError, Closed, OptionError, Revoked, TransportError, UsageError, WireprotoError
 from ..flow.dropped import DroppedRole
 from ..flow.parting import PartingRole
-from ..flow.resolve import Request, named
+from ..flow.resolve import Request, named, shown
 from ..net.retry import Policy, Waits
 from ..net.task import Steps, Task, operation
 from ..position import EARLIEST, Earliest, Latest, LogOffset, Position, TopicPartition, Where, places
@@ -334,7 +334,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
             self._dropped -= ours.keys()
         if strange or gone:
             lost = tuple(sorted(strange + gone))
-            raise Revoked(f"not ours any more, and not committed: {offsets.shown(lost)}", partitions=lost)
+            raise _not_ours(lost)
 
     def _unsaved(self) -> dict[TopicPartition, int]:
         self._take_in_placed()
@@ -386,7 +386,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
                 gone = {key for key in wanted if key not in cursors or key in self._dropped}
             if gone or (wanted and (member.lost or member.generation < 0)):
                 lost = tuple(sorted(gone or wanted))
-                raise Revoked(f"not ours any more, and not committed: {offsets.shown(lost)}", partitions=lost)
+                raise _not_ours(lost)
             return offsets.Standing(
                 self._coordinator.group,
                 member.member,
@@ -499,7 +499,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
             lags = {key: max(0, ends[key] - cursor.position) for key, cursor in cursors.items() if key in ends}
             if without and problem is None:
                 topic, partition = min(without)
-                problem = LeaderNotAvailable(f"there is no leader of {offsets.shown(without)}", topic=topic, partition=partition)
+                problem = LeaderNotAvailable(f"there is no leader of {shown(without)}", topic=topic, partition=partition)
             if problem is not None:
                 problem.known = lags
                 raise problem
@@ -594,6 +594,10 @@ class KafkaConsumer(PartingRole, DroppedRole):
         self._cluster.give_back(self._purpose, keep=False)
         with suppress(TransportError):  # the coordinator will notice by itself, at the session time-out
             yield from self._coordinator.closing(deadline)
+
+
+def _not_ours(lost: tuple[TopicPartition, ...]) -> Revoked:
+    return Revoked(f"not ours any more, and not committed: {shown(lost)}", partitions=lost)
 
 
 def _give_back(cluster: KafkaCluster, fetcher: Fetcher, purpose: str, coordinator: Coordinator) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BrokerError, WireprotoError
+from ..flow.resolve import shown
 from ..position import TopicPartition
 from .codes import UnknownTopicOrPartition, UnstableOffsetCommit, error
 from .messages import (
@@ -309,8 +310,3 @@ def fetching(
         meanwhile=cluster.watching(group),
     )
     return read_offsets(group, reply, wanted, ids, epochs, pending)[0]
-
-
-def shown(keys: Iterable[TopicPartition]) -> str:
-    """Partitions as text."""
-    return ", ".join(f"{topic}[{partition}]" for topic, partition in sorted(keys))

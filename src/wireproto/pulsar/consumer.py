@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Self
 from wireproto._codec import decode_pulsar
 from wireproto.errors import OptionError, Revoked, TransportError, UsageError, WireprotoError
 from wireproto.flow.parting import PartingRole
-from wireproto.flow.resolve import Request
+from wireproto.flow.resolve import Request, shown
 from wireproto.net.task import NEVER, Steps, operation, steps
 from wireproto.position import AtTime, Earliest, Latest, MessageId, Position, TopicPartition, Where, places
 from wireproto.records import Batch
@@ -271,7 +271,7 @@ class PulsarConsumer(PartingRole):
             lost |= self._dropped
         self._dropped -= lost
         if lost:
-            text = f"another member is fed now, or was meanwhile: not committed is {_shown(lost)}"
+            text = f"another member is fed now, or was meanwhile: not committed is {shown(lost)}"
             raise Revoked(text, partitions=tuple(sorted(lost)))
 
     def _feeds(self, part: PartitionConsumer, deadline: float) -> Steps[bool]:
@@ -357,7 +357,7 @@ class PulsarConsumer(PartingRole):
 
     def _lost_to(self, turn: Within, lost: Iterable[TopicPartition]) -> WireprotoError:
         """Another member is fed: the transaction cannot be committed any more."""
-        why = Revoked(f"another member is fed now, or was meanwhile: {_shown(lost)}", partitions=tuple(sorted(lost)))
+        why = Revoked(f"another member is fed now, or was meanwhile: {shown(lost)}", partitions=tuple(sorted(lost)))
         turn.fails(why)
         self._dropped -= set(lost)
         made = turn.lost("the transaction has to be rolled back")
@@ -499,10 +499,6 @@ class PulsarConsumer(PartingRole):
             self._cluster.roles.forget(self)
         if problem is not None:
             raise problem
-
-
-def _shown(partitions: Iterable[TopicPartition]) -> str:
-    return ", ".join(f"{topic}[{partition}]" for topic, partition in sorted(partitions))
 
 
 def _initial(
