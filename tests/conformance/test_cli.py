@@ -280,6 +280,17 @@ def test_wrong_usage_is_exit_code_two() -> None:
 
 
 @pytest.mark.parametrize("protocol", ALL)
+def test_a_refused_connection_is_said_once(protocol: str) -> None:
+    """Not by the log and by the error, in a program of its own, where nobody else has configured logging."""
+    port = ports.take()
+    found = run("consume", f"{protocol}://127.0.0.1:{port}/t", "--to", "latest", "--timeout", "2")
+    ports.release(port)
+    assert found.returncode == 1
+    assert found.stderr.startswith(b"wireproto: ")
+    assert (found.stderr.count(b"refused"), found.stderr.count(b"\n")) == (1, 1), found.stderr.decode()
+
+
+@pytest.mark.parametrize("protocol", ALL)
 def test_a_follower_prints_at_once_and_ends_quietly_at_ctrl_c(shell: Shell, dev_broker: DevBroker, protocol: str) -> None:
     url = made(shell, dev_broker, protocol, f"cli-follow-{protocol}")
     shell("produce", url, stdin=jsonl({"value": "before"}))

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import sys
 from typing import Any
 
 import pytest
 
+from patience import until
 from wireproto._codec import ColumnsBuilder
 from wireproto.cli import main
 from wireproto.cli.lines import Template, from_json, read_bytes, to_json, write_bytes
+from wireproto.cli.log import Lines
 from wireproto.cli.where import parse_place, server_of, topic_of
 from wireproto.errors import OptionError
 from wireproto.position import EARLIEST, LATEST, AtTime, LogOffset
@@ -114,3 +117,26 @@ def test_decode_takes_raw_and_hex_and_explains(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"[")))
     assert main(["encode", "zookeeper", "Stat"]) == 1
     assert "not JSON" in capsys.readouterr().err
+
+
+def test_warnings_are_lines_of_the_command_and_what_an_error_says_as_well_is_left_to_it(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.Logger("wireproto.kafka")
+    lines = Lines(3600.0)
+    logger.addHandler(lines)
+    logger.info("connected")
+    logger.warning("t[0]: passed over at %d: %s", 7, "no record")
+    logger.warning("h:1: no connection: %s", "refused")
+    assert capsys.readouterr().err == ""
+    lines.end("refused")
+    assert capsys.readouterr().err == "wireproto: t[0]: passed over at 7: no record\n"
+    logger.warning("the next")
+    lines.end()
+    assert capsys.readouterr().err == "wireproto: the next\n"
+
+
+def test_a_warning_that_no_error_follows_is_printed_soon(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.Logger("wireproto.kafka")
+    logger.addHandler(Lines(0.01))
+    logger.warning("nobody there")
+    printed: list[str] = []
+    until(lambda: printed.append(capsys.readouterr().err) or "".join(printed) == "wireproto: nobody there\n")

@@ -1,7 +1,8 @@
 """The command ``wireproto``.
 
 What it is: one parser, one module a command, each with ``add(parser)`` and ``run(arguments) -> int``. An error of ours is one line on
-standard error and exit code 1; wrong usage is exit code 2; a closed pipe or Ctrl-C ends quietly. ``--debug`` shows the wire.
+standard error and exit code 1; wrong usage is exit code 2; a closed pipe or Ctrl-C ends quietly. ``--debug`` shows the wire. Warnings are
+lines, too, where nobody has configured logging (`log`).
 Must not: import an adapter before its command runs.
 """
 
@@ -15,6 +16,8 @@ from importlib import import_module
 
 from wireproto import __version__
 from wireproto.errors import WireprotoError
+
+from .log import Lines, printed
 
 COMMANDS = {
     "produce": "read records from standard input or a file and append them to a topic",
@@ -39,6 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from wireproto.net import debug
 
         debug.show_wire(sys.stderr)
+    with printed() as lines:
+        return _run(options, lines)
+
+
+def _run(options: argparse.Namespace, lines: Lines | None) -> int:
     try:
         code: int = options.run(options)
         sys.stdout.flush()
@@ -46,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except WireprotoError as error:
         if options.debug:
             raise
+        if lines is not None:
+            lines.end(error.text)
         print(f"wireproto: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
