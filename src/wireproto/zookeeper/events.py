@@ -1,4 +1,4 @@
-"""Events: what a session tells, in the order of the wire: to watches, and to those who listen to its state.
+"""Events of a session, in the order of the wire: for watches, and for listeners to its state.
 
 What it is: the link's book of watches (`WatchTable`), its mailbox, and the thread that calls users' callbacks (`Dispatcher`).
 Everything goes through the mailbox: replies that set a watch, events, changes of the state, new listeners; so a callback hears them in
@@ -47,15 +47,15 @@ class Watching:
         kind: of the watch, or `IF_EXISTS`. path: the server's. callback: what to call.
     Attributes:
         withdrawn: the call that wanted it was given up.
-        covered: the server is not asked for it, since another one of this node tells of the same (`modes`).
+        redundant: the server is not asked for it, since another one of this node reports the same (`modes`).
     """
 
-    __slots__ = ("__weakref__", "_outcome", "callback", "covered", "kind", "path", "withdrawn")
+    __slots__ = ("__weakref__", "_outcome", "callback", "kind", "path", "redundant", "withdrawn")
 
     def __init__(self, kind: str, path: str, callback: Callback) -> None:
         self.kind, self.path, self.callback = kind, path, callback
         self.withdrawn = False
-        self.covered = False
+        self.redundant = False
         self._outcome: tuple[Loop, Event] | None = None
 
     def outcome(self, loop: Loop) -> Event:
@@ -125,7 +125,7 @@ class Listening:
 
 
 class Events:
-    """What one session tells.
+    """The events of one session.
 
     Args:
         loop: the client's loop.
@@ -133,7 +133,7 @@ class Events:
         lock: the link's; it guards the table of watches too.
         answered: called in the keeper for the answer to a ping: connection, error code.
         told: the client's log.
-        spent: called in the keeper with the path where a server before 3.9 is to be asked for a watch of the children again.
+        list_again: called in the keeper with the path where a server before 3.9 is to be asked for a watch of the children again.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Events:
         lock: threading.Lock,
         answered: Callable[[Connection, int], object],
         told: Told,
-        spent: Callable[[str], object],
+        list_again: Callable[[str], object],
     ) -> None:
         self.table = WatchTable()
         self.dispatcher = Dispatcher(loop.name or "zookeeper", told)
@@ -152,7 +152,7 @@ class Events:
         self._root = root
         self._lock = lock
         self._answered = answered
-        self._spent = spent
+        self._list_again = list_again
         self._told = told
         self._setting: WeakSet[Watching] = WeakSet()  # on their way; a signal handler may keep one from being sent, and it is let go of
         self._removing: dict[str, Event] = {}
@@ -172,7 +172,7 @@ class Events:
                 removing = self._removing.get(watching.path)
                 going = removing or self._outcome(lambda other: _exclude(watching, other))
                 if going is None:
-                    watching.covered = modes.covered(self.table, watching.path, watching.kind)
+                    watching.redundant = modes.is_redundant(self.table, watching.path, watching.kind)
                     self._setting.add(watching)
                     return
             yield from _over(going, deadline, "takes a watch of this path back" if removing else "sets a watch of this path")
@@ -189,7 +189,7 @@ class Events:
             code, body: of the request that asks for it alone.
             zxid: the last transaction that the session has seen.
         """
-        if watching.covered:
+        if watching.redundant:
             return [(code, op.unwatched(body))]
         if watching.kind not in modes.STAY:
             return [(code, body)]
@@ -203,7 +203,7 @@ class Events:
         watching.over()
 
     def withdraw(self, watching: Watching) -> None:
-        """Who wanted this watch has ceased to, before it heard of it: the callback is not called, though the servers may keep theirs.
+        """The call that wanted this watch was given up before its answer: the callback is not called, though the servers may keep theirs.
 
         Its request was sent for sure: else a callback that is noted would be an earlier request's.
         """
@@ -217,7 +217,7 @@ class Events:
         """Whether one that stays is there for one of this type, which fires once and was not asked for."""
         with self._lock:
             return any(
-                type_ is once and self.table.has(path, (kind,)) and modes.covered(self.table, path, kind)
+                type_ is once and self.table.has(path, (kind,)) and modes.is_redundant(self.table, path, kind)
                 for kind, once in ((DATA, WatcherType.DATA), (EXIST, WatcherType.DATA), (CHILD, WatcherType.CHILDREN))
             )
 
@@ -236,19 +236,19 @@ class Events:
         while True:
             with self._lock:
                 removing = self._removing.get(path)
-                going = removing or self._outcome(lambda other: other.covered and other.path == path)
+                going = removing or self._outcome(lambda other: other.redundant and other.path == path)
                 if going is None:
                     stay = [kind for kind in _STAY if self.table.has(path, (kind,))]
                     known = self.table.remove(path, callback, _ALL)
                     vain = self._vain(path, stay)
                     if vain:
                         self._removing[path] = Event(self._loop)
-                    before = modes.left(self.table, path, zxid()) if vain and vain != (WatcherType.ANY,) else []
+                    before = modes.requests_for_remaining(self.table, path, zxid()) if vain and vain != (WatcherType.ANY,) else []
                     return known, vain, before
             yield from _over(going, deadline, "takes a watch of this path back" if removing else "sets a watch of this path")
 
     def _vain(self, path: str, had: list[str]) -> tuple[WatcherType, ...]:
-        """Which of the servers' watches of a path are for nobody, of those that stay if there `had` been such."""
+        """Which of the servers' watches of a path serve no callback, of those that stay if there `had` been such."""
         setting = [watching for watching in self._setting if watching.path == path]
         if not setting and not self.table.has(path, _ALL):
             return (WatcherType.ANY,)
@@ -258,7 +258,7 @@ class Events:
         return tuple(_STAY[kind] for kind in had if kind not in needed and not self.table.has(path, (kind,)))
 
     def forget(self, path: str, callback: Callback) -> None:
-        """Nobody waits for this one any more, set or on its way; the servers' watch stays, and calls whoever else is there."""
+        """Call this one no more, set or on its way; the servers' watch stays, and serves the other callbacks."""
         with self._lock:
             for watching in self._setting:
                 if watching.path == path and watching.callback is callback:
@@ -272,7 +272,7 @@ class Events:
         going.set()
 
     def route(self, conn: Connection) -> None:
-        """Have what this connection, which is being made, tells of its own accord come here."""
+        """Have what this connection, which is being made, sends unasked come here."""
         self._joining = conn
         conn.route(WATCHES, self.mailbox)
         conn.route(SERVICE, self.mailbox)
@@ -282,7 +282,7 @@ class Events:
         self.mailbox.put(conn)
 
     def ending(self, state: KeeperState, until: float) -> Steps[None]:
-        """The session is gone: tell every watch, also one that was set just now."""
+        """Call every watch, also one that was set just now: the session is gone."""
         with contextlib.suppress(TransportError):
             yield from self.settling(min(until, time.monotonic() + _SETTLE))
         with self._lock:
@@ -304,7 +304,7 @@ class Events:
         return noted
 
     def before(self, deadline: float) -> None:
-        """See that events which came before a reply are told before it is: their `Watch` has fired, their callbacks wait for their turn."""
+        """See that events which came before a reply take effect first: their `Watch` has fired, their callbacks wait for their turn."""
         with contextlib.suppress(WireprotoError):
             self.settle(deadline)
 
@@ -316,7 +316,7 @@ class Events:
     # -- the session's state ----------------------------------------------------------------------------------------------
 
     def listen(self, listener: Callable[[SessionEvent], Any], era: int, session: Session | None) -> Listening:
-        """Have a listener told the state of now, and every change of it; one that is about a session until that has ended."""
+        """Call a listener with the state of now, and with every change of it; one that is about a session until that has ended."""
         self._loop.check()
         self.dispatcher.prepare()
         listening = Listening(listener, self.mailbox.put, era, session)
@@ -381,13 +381,13 @@ class Events:
             return
         with self._lock:  # the event's transaction is not noted as seen: it may have more events, which a cut keeps from us
             callbacks = self.table.fire(event.type, event.path or "")
-            spent = event.type == EventType.NODE_CHILDREN_CHANGED and header.zxid == -1 and self._both(event.path or "")
+            list_again = event.type == EventType.NODE_CHILDREN_CHANGED and header.zxid == -1 and self._both(event.path or "")
         if item.conn is self._joining:
             self._early.append((callbacks, told))
         else:
             self.dispatcher.call(callbacks, told)
-        if spent:
-            self._spent(event.path or "")
+        if list_again:
+            self._list_again(event.path or "")
 
     def _both(self, path: str) -> bool:
         """Whether both kinds of watches that stay are set on a node: servers before 3.9 then have one of its children that fires once."""

@@ -8,18 +8,18 @@ one for its children, the last that was set; once that has fired, what the sessi
     | get, exists with watch  | once                |                         |
     | children with watch     |                     | once                    |
     | addWatch PERSISTENT     | persistent          | persistent              |
-    | addWatch RECURSIVE      | recursive           | recursive: tells nothing of this node's children |
+    | addWatch RECURSIVE      | recursive           | recursive: reports nothing of this node's children |
 
-So a watch that fires once is not asked for where one that stays tells of the same events; one that stays is followed by the watch of the
+So a watch that fires once is not asked for where one that stays reports the same events; one that stays is followed by the watch of the
 children that it has replaced; and when one that stays is taken back, those that it stood in for are set. Newer servers have one watch more
-by that, of the children of a node with both kinds that stay, and tell nothing more. What it is: functions over a `WatchTable`, sans-IO.
+by that, of the children of a node with both kinds that stay, and report nothing more. What it is: functions over a `WatchTable`, sans-IO.
 May assume: callers hold the link's lock.
 """
 
 from __future__ import annotations
 
 from .messages import SetWatches, SetWatches2
-from .watch import CHILD, DATA, EXIST, PERSISTENT, RECURSIVE, SPENT, Kind, WatchTable
+from .watch import CHILD, DATA, EXIST, PERSISTENT, RECURSIVE, ZXID_AFTER_ALL, Kind, WatchTable
 
 SET_WATCHES, SET_WATCHES2, ADD_WATCH = 101, 105, 106
 STAY = (PERSISTENT, RECURSIVE)
@@ -27,8 +27,8 @@ Sent = tuple[int, bytes]
 """Operation code and body."""
 
 
-def covered(table: WatchTable, path: str, kind: Kind) -> bool:
-    """Whether a watch that stays tells of everything that one of this kind, which fires once, is to tell of."""
+def is_redundant(table: WatchTable, path: str, kind: Kind) -> bool:
+    """Whether a watch that stays reports everything that one of this kind, which fires once, is to report."""
     if kind in STAY:
         return False
     return table.has(path, (PERSISTENT,)) and not table.has(path, (RECURSIVE,)) if kind == CHILD else table.has(path, STAY)
@@ -43,20 +43,20 @@ def adding(table: WatchTable, path: str, kind: Kind, asked: Sent, zxid: int) -> 
     """
     if kind == RECURSIVE:
         listed = table.has(path, (CHILD,))
-        return [asked, _children(path, zxid if listed else SPENT)] if listed or table.has(path, (PERSISTENT,)) else [asked]
+        return [asked, _children(path, zxid if listed else ZXID_AFTER_ALL)] if listed or table.has(path, (PERSISTENT,)) else [asked]
     if not table.has(path, (RECURSIVE,)):
         return [asked]
-    both = SetWatches2(relative_zxid=SPENT, persistent_watches=(path,), persistent_recursive_watches=(path,))
-    return [(SET_WATCHES2, both.encode()), _children(path, zxid if table.has(path, (CHILD,)) else SPENT)]
+    both = SetWatches2(relative_zxid=ZXID_AFTER_ALL, persistent_watches=(path,), persistent_recursive_watches=(path,))
+    return [(SET_WATCHES2, both.encode()), _children(path, zxid if table.has(path, (CHILD,)) else ZXID_AFTER_ALL)]
 
 
-def left(table: WatchTable, path: str, zxid: int) -> list[Sent]:
-    """The requests that set what is left in the table of a node, before one that stayed is taken from the server."""
+def requests_for_remaining(table: WatchTable, path: str, zxid: int) -> list[Sent]:
+    """The requests that set the watches that remain in the table of a node, before one that stayed is taken from the server."""
     once = {kind: (path,) for kind in (DATA, EXIST, CHILD) if table.has(path, (kind,))}
     if table.has(path, (RECURSIVE,)):
         once = {CHILD: (path,)} if CHILD in once else {}
     elif table.has(path, (PERSISTENT,)):
-        return [(SET_WATCHES2, SetWatches2(relative_zxid=SPENT, persistent_watches=(path,)).encode())]
+        return [(SET_WATCHES2, SetWatches2(relative_zxid=ZXID_AFTER_ALL, persistent_watches=(path,)).encode())]
     if not once:
         return []
     message = SetWatches(
@@ -66,7 +66,7 @@ def left(table: WatchTable, path: str, zxid: int) -> list[Sent]:
 
 
 def children_again(path: str, zxid: int) -> bytes:
-    """The body of a SetWatches for a node's children; the server tells at once of a change behind this transaction."""
+    """The body of a SetWatches for a node's children; the server reports a change behind this transaction at once."""
     return _children(path, zxid)[1]
 
 

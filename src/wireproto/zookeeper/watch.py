@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 PACKET = 128 << 10
 """Bytes of paths in one SetWatches: servers cap a frame at 1 MiB, the official client stays at 128 KiB."""
-SPENT = (1 << 63) - 1
-"""In place of the last transaction that was seen: what has happened so far is not told."""
+ZXID_AFTER_ALL = (1 << 63) - 1
+"""In place of the last transaction that was seen: what has happened so far is not reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class WatchTable:
         quiet = [(CHILD, path) for path in self._books[PERSISTENT] if path in recursive and path not in listed]
         yield from _packets(order, zxid, packet, newer=bool(self._books[PERSISTENT] or recursive))
         yield from _packets(behind, zxid, packet, newer=False)
-        yield from _packets(quiet, SPENT, packet, newer=False)
+        yield from _packets(quiet, ZXID_AFTER_ALL, packet, newer=False)
 
 
 def _packets(order: list[tuple[Kind, str]], zxid: int, packet: int, *, newer: bool) -> Iterator[SetWatches | SetWatches2]:
