@@ -56,6 +56,20 @@ def values(role: Any, count: int) -> list[bytes]:
     return found
 
 
+@pytest.mark.parametrize("after", [False, True])
+def test_a_reader_begins_at_the_end_where_its_place_lies_behind_that(after: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Where the broker begins with its first entry, and says nothing."""
+    place = MessageId("t", -1, 1003, 0, after=after)
+    with serving() as server, wireproto.connect(server.url) as client, client.reader("t", start=place) as reader:
+        assert reader.positions["t", -1] == MessageId("t", -1, LEDGER, END, after=True)
+        until(lambda: server.commands("flow"))
+        begun = server.commands("subscribe")[-1]
+        assert (begun.start_message_id.ledgerId, begun.start_message_id.entryId) == (LEDGER, END)
+        server.links[-1].message(begun.consumer_id, END + 1, stored([b"new"]), ledger=LEDGER)
+        assert values(reader, 1) == [b"new"]
+    assert f"t[-1]: {place} lies behind the topic's end, {LEDGER}:{END}" in caplog.text
+
+
 def gone(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [line.getMessage() for line in caplog.records if line.levelno == logging.WARNING and "is deleted" in line.getMessage()]
 

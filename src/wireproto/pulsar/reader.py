@@ -5,6 +5,7 @@ on behind it: nothing is skipped and nothing repeated.
 
     AtTime as a start    the place of the first entry published then or later is found first
     LATEST as a stop     GET_LAST_MESSAGE_ID when the reader opens, inclusive
+    behind the end       a start that no entry has come to yet, in a ledger of another topic, say, is the topic's end; the log is told
     gone                 a start in a ledger that is deleted is an error of each poll until `seek`, or as the option `reset` says
     not kept             a non-persistent topic is read from now on, whatever the start; LATEST as a stop ends that at once
     the end              the entry at the stop was seen, or the broker has no more before it: the last ones may be gone, or markers;
@@ -35,7 +36,7 @@ from .frames import message_id
 from .partition_consumer import PartitionConsumer
 from .places import FROM_NOW, Cursor, resolver, unread
 from .positions import finding
-from .reset import going_on, is_gone, passed_over
+from .reset import going_on, is_behind, is_gone, passed_over
 from .subscription import EXCLUSIVE, Subscription
 
 if TYPE_CHECKING:
@@ -121,6 +122,15 @@ class PulsarReader(PartingRole):
                 cursor.start_at(MessageId(self.topic, part.partition, *mark, after=True))
             elif isinstance(start, MessageId) and is_gone(start, mark[0], self._options):
                 yield from self._go_on(part, start, end, mark, deadline)
+            elif isinstance(start, MessageId) and is_behind(start, end, mark):
+                self._cluster.told.warning(
+                    ("behind", part.name, start),
+                    "%s[%d]: %s lies behind the topic's end, %d:%d, where reading begins instead",
+                    *part.owner,
+                    start,
+                    *end,
+                )
+                yield from self._go_to_end(part, end, deadline)
             if part.owner in stops:
                 self._set_stop(cursor, stops[part.owner], end, mark)
             if cursor.done or cursor.starts_beyond_stop():
@@ -140,10 +150,16 @@ class PulsarReader(PartingRole):
         except DataLoss as why:
             cursor.error = why
             return
-        cursor.start_at(MessageId(self.topic, part.partition, *(end if isinstance(where, Latest) else mark), after=True))
         if isinstance(where, Latest):
-            self._feed.stop(part)
-            yield from self._feed.attached(part, deadline)
+            yield from self._go_to_end(part, end, deadline)
+        else:
+            cursor.start_at(MessageId(self.topic, part.partition, *mark, after=True))
+
+    def _go_to_end(self, part: PartitionConsumer, end: tuple[int, int], deadline: float) -> Steps[None]:
+        """Subscribe anew, at the end."""
+        part.cursor.start_at(MessageId(self.topic, part.partition, *end, after=True))
+        self._feed.stop(part)
+        yield from self._feed.attached(part, deadline)
 
     def _opened(self, part: PartitionConsumer, mark: tuple[int, int], closed: bool) -> None:
         """Open again behind a loss. Of a ledger that was deleted meanwhile all may have been read: the log is told, and reading goes on."""

@@ -36,6 +36,18 @@ def is_gone(place: MessageId, ledger: int, options: PulsarOptions) -> bool:
     return 0 <= place.ledger < ledger and not options.read_compacted
 
 
+def is_behind(place: MessageId, end: tuple[int, int], mark: tuple[int, int]) -> bool:
+    """Whether a place lies behind all that its partition has, so that the broker has begun elsewhere, with its first entry (4.2.4).
+
+    Args:
+        end: the last entry. mark: the one before that with which the broker begins. An open transaction keeps entries from being the last:
+            a place among them is begun at, and `mark` is not before the end.
+    """
+    if (place.ledger, place.entry) <= end or place.ledger < 0:
+        return False
+    return mark < end or (mark == end and place.ledger > end[0])
+
+
 def going_on(place: MessageId, ledger: int, options: PulsarOptions, told: Told) -> Request:
     """Where to begin instead of a place that `is_gone`; the log is told. Raises DataLoss where the options say so."""
     what = f"what followed {place} in it, if anything," if place.after else str(place)
