@@ -560,3 +560,31 @@ def test_a_role_that_its_user_let_go_of_lives_no_longer(client: Any, topic: str)
     readers = weakref.WeakSet(client.reader(topic) for _ in range(3))
     gc.collect()
     assert not readers
+
+
+@pytest.mark.parametrize("how", ["another member", "the same member"])
+def test_a_group_that_began_at_the_end_goes_on_there_before_its_first_commit(client: Any, topic: str, how: str) -> None:
+    """And not at the end of then, which would pass over what came in between, handed out or not."""
+    options = {"start": LATEST, "auto_commit": False}
+    with client.consumer(topic, f"group-{topic}", **options) as consumer, client.producer(topic) as producer:
+        patience.until(lambda: consumer.poll(0.05) is None and len(consumer.assignment) == 2)
+        assert {place.offset for place in consumer.committed().values()} == {10}
+        for number in range(4):
+            producer.send(b"new", partition=number % 2).position(10.0)
+        handed: list[Any] = []
+        patience.until(lambda: taken(consumer, handed) == 4)
+        again: list[Any] = []
+        if how == "the same member":
+            consumer._coordinator.rejoin()
+            patience.until(lambda: taken(consumer, again) == 4)
+    if how == "another member":
+        with client.consumer(topic, f"group-{topic}", **options) as other:
+            patience.until(lambda: taken(other, again) == 4)
+    assert set(again) == {b"new"}
+
+
+def taken(consumer: Any, found: list[Any]) -> int:
+    """How many values there are with those that came now."""
+    batch = consumer.poll(0.05)
+    found.extend(batch.values() if batch is not None else ())
+    return len(found)

@@ -27,10 +27,11 @@ from ..net.task import Steps, Task, operation
 from ..position import EARLIEST, Earliest, Latest, LogOffset, Position, TopicPartition, Where, places
 from ..records import Batch
 from . import offsets, positions, timing
-from .codes import IllegalGeneration, LeaderNotAvailable, RebalanceInProgress, UnknownMemberId, UnstableOffsetCommit
+from .codes import IllegalGeneration, RebalanceInProgress, UnknownMemberId, UnstableOffsetCommit
 from .coordinator import Coordinator
 from .fetcher import Fetcher
 from .group import STABLE
+from .lag import lagging
 
 if TYPE_CHECKING:
     from .cluster import KafkaCluster
@@ -44,7 +45,8 @@ _LEAVING = 10.0
 """Seconds for the goodbye of a member that the program has let go of."""
 _MISSING = Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
 """Waits until a topic that is not there is looked for again: Java's retry.backoff.ms and retry.backoff.max.ms."""
-Resumed = tuple[dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, int], dict[TopicPartition, Request]]
+Offsets = dict[TopicPartition, int]
+Resumed = tuple[Offsets, Offsets, Offsets, dict[TopicPartition, Request], Offsets]
 
 
 class KafkaConsumer(PartingRole, DroppedRole):
@@ -91,6 +93,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
         self._missing = Waits(_MISSING)
         self._saved: dict[TopicPartition, int] = {}
         self._saved_at = time.monotonic()
+        self._stored: dict[TopicPartition, int] = {}  # the ends at which the group begins, and which were committed as it did
         self._began: dict[TopicPartition, int] = {}  # where each partition that is ours began to be read, or was set to
         self._handed: dict[TopicPartition, int] = {}  # where the newest batch of each partition ended, since it was given to us or set
         self._in_work: tuple[TopicPartition, int | None] | None = None  # the newest batch's partition, and what `_handed` had of it before
@@ -219,19 +222,20 @@ class KafkaConsumer(PartingRole, DroppedRole):
             if resuming is not None:
                 resuming[1].cancel(Closed("the group has moved on"))
             until = time.monotonic() + self._options.request_timeout
-            task = self._cluster.tasks.spawn(self._resume(mine, until), f"resuming group {self._coordinator.group!r}")
+            task = self._cluster.tasks.spawn(self._resume(generation, mine, until), f"resuming group {self._coordinator.group!r}")
             resuming = self._resuming = generation, task
         if not (yield resuming[1], deadline):
             return False
         try:
-            resume, begin, epochs, later = resuming[1].result()
+            resume, begin, epochs, later, stored = resuming[1].result()
         except (TransportError, UnstableOffsetCommit):  # a transaction that commits offsets of the group ends some time
             self._resuming = None
             return False
         except BaseException:
             self._resuming = None
             raise
-        self._saved = dict(resume)
+        self._saved = resume | stored
+        self._stored = stored
         self._handed.clear()
         self._began = {key: resume.get(key, begin.get(key, 0)) for key in sorted(mine) if key not in later}
         for key, offset in self._began.items():
@@ -257,9 +261,13 @@ class KafkaConsumer(PartingRole, DroppedRole):
                 self._saved.setdefault(key, offset)
             self._fetcher.placed.pop(key)
 
-    def _resume(self, mine: frozenset[TopicPartition], until: float) -> Steps[Resumed]:
+    def _resume(self, generation: int, mine: frozenset[TopicPartition], until: float) -> Steps[Resumed]:
         """Where the group goes on in our partitions, where we begin in those for which it has no position, the leader epochs of the
-        former, and where those are to begin that have no leader who could tell."""
+        former, where those are to begin that have no leader who could tell, and what of that the group has for its position since.
+
+        Where the group begins at the end, that becomes its position: or a rebalance before the first commit would have it begin at the end
+        of then, and pass over what came in between.
+        """
         cluster, group, to = self._cluster, self._coordinator.group, self._coordinator.route
         epochs: dict[TopicPartition, int] = {}
         resume: dict[TopicPartition, int] = {}
@@ -270,7 +278,11 @@ class KafkaConsumer(PartingRole, DroppedRole):
             begin |= {key: EARLIEST for key in begin if key[1] >= self._first_counts.get(key[0], 0)}
         leaderless: set[TopicPartition] = set()
         found = yield from timing.finding(cluster, begin, until, self._options, leaderless=leaderless)
-        return resume, found, epochs, {key: begin[key] for key in sorted(leaderless)}
+        ends = {key: offset for key, offset in found.items() if isinstance(begin[key], Latest)}
+        if ends:
+            codes = yield from self._storing(ends, until, self._coordinator.membership.member, generation)
+            ends = {key: offset for key, offset in ends.items() if not codes.get(key)}  # refused: the group has moved on, and so do we
+        return resume, found, epochs, {key: begin[key] for key in sorted(leaderless)}, ends
 
     def _call_back(self, function: object, partitions: frozenset[TopicPartition]) -> None:
         """User code may commit, seek or pause from within."""
@@ -342,17 +354,28 @@ class KafkaConsumer(PartingRole, DroppedRole):
 
     def _committing(self, ours: dict[TopicPartition, int], until: float) -> Steps[offsets.Codes]:
         cursors, member = self._fetcher.plan.cursors, self._coordinator.membership
+        epochs = {key: cursors[key].position_epoch for key, offset in ours.items() if key in cursors and offset == cursors[key].position}
+        return self._storing(ours, until, member.member, member.generation, epochs)
+
+    def _storing(
+        self,
+        ours: dict[TopicPartition, int],
+        until: float,
+        member: str,
+        generation: int,
+        epochs: dict[TopicPartition, int] | None = None,
+    ) -> Steps[offsets.Codes]:
         return offsets.committing(
             self._cluster,
             self._coordinator.group,
             ours,
             until,
             to=self._coordinator.route,
-            member=member.member,
-            generation=member.generation,
+            member=member,
+            generation=generation,
             static_name=self._options.group_instance_id,
             ours=_NOT_OURS,
-            epochs={key: cursors[key].position_epoch for key, offset in ours.items() if key in cursors and offset == cursors[key].position},
+            epochs=epochs,
         )
 
     def _committed(self, ours: dict[TopicPartition, int], codes: offsets.Codes) -> tuple[TopicPartition, ...]:
@@ -405,7 +428,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
     def rewind(self, *, timeout: float = 30.0) -> Steps[None]:
         """Go back to where the group resumes, in all that is assigned: what was handed out since comes again. For who has rolled back.
 
-        A partition for which the group has no position goes back to where it began to be read here, or to where it was last sought.
+        A partition for which nothing was committed yet goes back to where it began to be read here, or to where it was last sought.
         """
         with self._only:
             deadline = due(timeout)
@@ -417,7 +440,8 @@ class KafkaConsumer(PartingRole, DroppedRole):
                 resume = yield from offsets.fetching(self._cluster, group, mine, deadline, to=to, epochs=epochs)
             self._take_in_placed()
             for key in mine & self._fetcher.plan.cursors.keys():
-                self._fetcher.plan.seek(key, resume.get(key, self._began[key]))
+                place = resume.get(key)
+                self._fetcher.plan.seek(key, self._began[key] if place in (None, self._stored.get(key)) else place)
                 self._fetcher.plan.cursors[key].position_epoch = epochs.get(key, -1)
                 self._handed.pop(key, None)
             self._dropped.clear()
@@ -487,23 +511,8 @@ class KafkaConsumer(PartingRole, DroppedRole):
             `known` has what the others lag behind, as any error has.
         """
         with self._only:
-            deadline = due(timeout)
-            cursors, without = self._fetcher.plan.cursors, set(self._fetcher.placing.waiting)
-            ends: dict[TopicPartition, int] = {}
-            asked = dict.fromkeys(cursors, positions.LATEST_TIME)
-            problem: WireprotoError | None = None
-            try:
-                yield from positions.listing(self._cluster, asked, deadline, committed=self._committed_only, leaderless=without, into=ends)
-            except WireprotoError as why:
-                problem = why
-            lags = {key: max(0, ends[key] - cursor.position) for key, cursor in cursors.items() if key in ends}
-            if without and problem is None:
-                topic, partition = min(without)
-                problem = LeaderNotAvailable(f"there is no leader of {shown(without)}", topic=topic, partition=partition)
-            if problem is not None:
-                problem.known = lags
-                raise problem
-            return lags
+            cursors, waiting = self._fetcher.plan.cursors, self._fetcher.placing.waiting
+            return (yield from lagging(self._cluster, cursors, waiting, due(timeout), committed=self._committed_only))
 
     # --- moving ---
 
@@ -536,9 +545,8 @@ class KafkaConsumer(PartingRole, DroppedRole):
                 self._cursor_key(key)
             requests = positions.PLACES.requests(where, sorted(self.assignment), "seek")
             placing = self._fetcher.placing
-            deadline = due(timeout)
             leaderless: set[TopicPartition] = set()
-            found = yield from timing.finding(self._cluster, requests, deadline, self._options, leaderless=leaderless)
+            found = yield from timing.finding(self._cluster, requests, due(timeout), self._options, leaderless=leaderless)
             self._fetcher.place_later({key: requests[key] for key in sorted(leaderless)}, timing.finding)
             for key, offset in found.items():
                 (self._fetcher.place if key in placing.waiting else self._fetcher.plan.seek)(key, offset)
