@@ -172,6 +172,7 @@ def test_a_broker_that_is_away_holds_up_its_own_queues_alone(
         while time.monotonic() - began < 6.0:  # longer than a broker is left alone for
             wanted += put(writer, topic, range(20 + len(wanted), 24 + len(wanted)), (2, 3))
             polled.until(wanted, 20.0)
+            time.sleep(0.1)  # so some fifty times, and not as often as a processor can
         if role == "consumer":
             with pytest.raises((TimedOut, TransportError)):
                 consumer.commit(writer.admin().positions(topic), timeout=3.0)

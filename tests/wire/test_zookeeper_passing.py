@@ -303,6 +303,7 @@ def test_callbacks_that_fail_are_a_line_a_second_with_the_place(broker: DevBroke
     began = time.monotonic()
     while time.monotonic() < began + 2.5:
         tree.set(node, b"1")
+        time.sleep(0.005)
     tree.get(node, watch=lambda event: fine.set())
     tree.set(node, b"2")
     assert fine.wait(SECONDS), "the others are called"
