@@ -64,11 +64,19 @@ class Signal:
         if code.co_name == "<genexpr>" or "/src/wireproto/" not in code.co_filename:
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        return self._step
+        return self._steps(_looked_at(code))
 
-    def _step(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if event != "opcode" or frame.f_lasti not in _looked_at(frame.f_code):
-            return self._step
+    def _steps(self, places: frozenset[int]) -> Any:
+        """Make what is called at each instruction of a frame. It is called millions of times, so `places` is found once a frame."""
+
+        def step(frame: FrameType, event: str, arg: Any) -> Any:
+            if frame.f_lasti in places and event == "opcode":
+                self._at_a_place(frame)
+            return frame.f_trace  # itself, which it does not hold: no cycle a frame for the collector
+
+        return step
+
+    def _at_a_place(self, frame: FrameType) -> None:
         self.left -= 1
         if not self.left and collecting(frame):
             self.left = 1  # what is raised there is nobody's: the next place, then
@@ -78,7 +86,6 @@ class Signal:
             code = frame.f_code
             self.where = f"in {code.co_name}, {code.co_filename.rpartition('/wireproto/')[2]}:{frame.f_lineno}, {frame.f_lasti}"
             raise KeyboardInterrupt(self.where)
-        return self._step
 
     def within(self, call: Callable[[], object]) -> bool:
         """Whether it broke in."""
