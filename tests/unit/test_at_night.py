@@ -1,8 +1,13 @@
-"""Which tests on real brokers `make test` leaves to `make nightly PIECES=matrix`, and that each of them has one in `make test`."""
+"""Which tests on real brokers `make test` leaves to `make nightly PIECES=matrix`, and that each of them has one in `make test`.
+
+As a program: collects once, and prints as JSON which tests `make test`, the night and `make soak` pick; each collection takes 6 s.
+"""
 
 from __future__ import annotations
 
 import functools
+import json
+import os
 import re
 import subprocess
 import sys
@@ -14,14 +19,37 @@ from brokers.catalogue import AT_NIGHT, CATALOGUE, SMOKE, at_night
 
 FOLDERS = ("conformance", "integration", "spark")
 README = run.CLONE / "tests" / "brokers" / "README.md"
+PICKS: dict[str, dict[str, str]] = {"day": {}, "night": {"nightly": "only"}, "soak": {"soak": "only"}}
+"""Options of tests/brokers/plugin.py, which picks of what was collected."""
+
+
+class Picking:
+    """A plugin that prints what each set of options picks."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        found, plugin = {}, config.pluginmanager.get_plugin("brokers.plugin")
+        assert plugin is not None
+        for name, options in PICKS.items():
+            for option in ("nightly", "soak"):
+                setattr(config.option, option, options.get(option, "no"))
+            kept = items.copy()
+            plugin.pytest_collection_modifyitems(config, kept)
+            found[name] = [item.nodeid for item in kept]
+        print(f"\n{json.dumps(found)}")
 
 
 @functools.cache
-def collected(*options: str) -> frozenset[str]:
-    """The node ids of all tests on brokers that these options pick."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--collect-only", *options]
-    done = subprocess.run([*command, *(f"tests/{name}" for name in FOLDERS)], cwd=run.CLONE, capture_output=True, text=True, check=True)
-    return frozenset(line for line in done.stdout.splitlines() if "::" in line)
+def picked() -> dict[str, frozenset[str]]:
+    """The node ids of all tests on brokers that each set of options picks."""
+    paths = {"PYTHONPATH": os.pathsep.join([str(run.CLONE / "tests"), str(run.CLONE)])}
+    done = subprocess.run([sys.executable, __file__], cwd=run.CLONE, env=os.environ | paths, capture_output=True, text=True, check=True)
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("{"))
+    return {name: frozenset(tests) for name, tests in json.loads(line).items()}
+
+
+def collected(pick: str) -> frozenset[str]:
+    return picked()[pick]
 
 
 def functions(tests: frozenset[str]) -> set[str]:
@@ -30,14 +58,14 @@ def functions(tests: frozenset[str]) -> set[str]:
 
 
 def test_every_function_at_night_is_in_make_test_too() -> None:
-    night, day = collected("--nightly", "only"), collected()
+    night, day = collected("night"), collected("day")
     assert night
     assert not night & day
     assert sorted(functions(night) - functions(day)) == []
 
 
 def test_every_function_of_make_soak_alone_names_a_guard_in_make_test() -> None:
-    soak, day = functions(collected("--soak", "only")), functions(collected())
+    soak, day = functions(collected("soak")), functions(collected("day"))
     rows = re.findall(r"^\| (test_\S+::test_\S+) \| (.+) \|$", README.read_text(), re.MULTILINE)
     assert sorted(test for test, _ in rows) == sorted(soak - day)
     guards = {guard for _, words in rows if not words.startswith("none: ") for guard in words.split(", ")}
@@ -45,7 +73,7 @@ def test_every_function_of_make_soak_alone_names_a_guard_in_make_test() -> None:
 
 
 def test_what_is_marked_soak_is_in_make_soak_on_older_brokers_too() -> None:
-    assert any("[kafka-3.9.2" in test for test in collected("--soak", "only"))
+    assert any("[kafka-3.9.2" in test for test in collected("soak"))
 
 
 def test_every_name_and_place_is_there() -> None:
@@ -74,3 +102,8 @@ def test_a_broker_that_is_named_has_all_of_its_tests() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--collect-only", "--broker", "rocketmq-4.9.7-small"]
     done = subprocess.run([*command, "tests/integration/test_rocketmq_large.py"], cwd=run.CLONE, capture_output=True, text=True, check=True)
     assert done.stdout.count("::") == 2, done.stdout
+
+
+if __name__ == "__main__":
+    words = ["-q", "-p", "no:cacheprovider", "--collect-only", *(f"tests/{name}" for name in FOLDERS)]
+    sys.exit(pytest.main(words, plugins=[Picking()]))

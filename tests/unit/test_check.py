@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,10 @@ FILES = {
     "tests/wire/test_errors.py": "from wireproto.errors import X\n",
     "tests/integration/test_on_brokers.py": "import wireproto.kafka.group\n",
 }
+
+
+IMPORTS = functools.cache(check.imports)
+"""What each file of this clone imports, parsed once for all tests."""
 
 
 @pytest.fixture
@@ -121,7 +126,8 @@ def test_the_nearest_run_first_and_what_does_not_fit_is_left() -> None:
         ("src/wireproto/_codec.pyx", "tests/unit/"),
     ],
 )
-def test_modules_of_this_clone_have_tests(path: str, test: str) -> None:
+def test_modules_of_this_clone_have_tests(path: str, test: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "imports", IMPORTS)
     assert (check.CLONE / path).exists()
     assert any(each.path.startswith(test) for each in check.found([path]))
 
