@@ -2,7 +2,8 @@
 
     lines = java.run("rocketmq-4.9.7", "RocketJudge", "send", name_server, "topic", input=[{"body": …}])
 
-Sources lie under java/; classes are kept in ``.cache/classes/`` by hash of source and class path. The official clients print logs on
+Sources lie under java/; the jar of a program is kept in ``.cache/classes/`` by hash of source and class path, and the archive of what its
+first run loaded in ``.cache/shared/`` (maven.py), by which the next take half as much of the processor. The official clients print logs on
 standard output too: only lines that begin with ``{`` count. Clients that log to files are pointed at a temporary home.
 """
 
@@ -11,41 +12,49 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import os
 import subprocess
 import tempfile
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from . import maven
 from .maven import cache_folder, classpath, tool
 from .process import spawn
 
 SOURCES = Path(__file__).with_name("java")
 _FLAGS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true")
-_CHARSET = ("-Dfile.encoding=UTF-8", "-Dstdout.encoding=UTF-8", "-Dstderr.encoding=UTF-8")  # whatever the locale
+_CHARSET = ("-Dstdout.encoding=UTF-8", "-Dstderr.encoding=UTF-8")  # whatever the locale
 
 
 def compiled(pom: str, name: str) -> str:
-    """Class path of the pom with the compiled ``java/<name>.java`` in front."""
+    """Class path of the pom with a jar of the compiled ``java/<name>.java`` in front: an archive of classes takes jars alone."""
     path = classpath(pom)
     source = SOURCES / f"{name}.java"
     digest = hashlib.sha256(source.read_bytes() + path.encode()).hexdigest()[:16]
-    folder = cache_folder("classes") / f"{name}-{digest}"
+    kept = cache_folder("classes") / f"{name}-{digest}.jar"
     with (cache_folder("classes") / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / f"{name}.class").exists():
-            folder.mkdir(exist_ok=True)
-            command = [tool("javac"), "-encoding", "UTF-8", "-proc:none", "-nowarn", "-cp", path, "-d", str(folder), str(source)]
-            run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=300)
-            if run.returncode:
-                raise RuntimeError(f"javac {source.name} against {pom} failed:\n{run.stdout}{run.stderr}")
-    return f"{folder}:{path}"
+        if not kept.exists():
+            with tempfile.TemporaryDirectory(prefix="wireproto-java-") as folder:
+                command = [tool("javac"), "-encoding", "UTF-8", "-proc:none", "-nowarn", "-cp", path, "-d", folder, str(source)]
+                run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=300)
+                if run.returncode:
+                    raise RuntimeError(f"javac {source.name} against {pom} failed:\n{run.stdout}{run.stderr}")
+                fresh = kept.with_suffix(".new")
+                with zipfile.ZipFile(fresh, "w") as out:
+                    for file in sorted(Path(folder).rglob("*.class")):
+                        out.write(file, file.relative_to(folder))
+                fresh.replace(kept)
+    return f"{kept}{os.pathsep}{path}"
 
 
 def command(pom: str, name: str, arguments: Iterable[str], home: str, flags: Iterable[str] = ()) -> list[str]:
     """The command line that runs a compiled program."""
     flags = (*_FLAGS, *_CHARSET, *flags, f"-Duser.home={home}", "-Drocketmq.client.logUseSlf4j=false", f"-Drocketmq.client.logRoot={home}")
-    return [tool("java"), *flags, "-cp", compiled(pom, name), name, *arguments]
+    return maven.java(compiled(pom, name), name, *arguments, flags=flags)
 
 
 def run(
@@ -72,10 +81,13 @@ def run(
     """
     text = "".join(json.dumps(item) + "\n" for item in input)
     pipes: dict[str, Any] = {"input": text, "capture_output": True, "text": True, "encoding": "utf-8", "errors": "replace"}
-    with tempfile.TemporaryDirectory(prefix="wireproto-java-") as home:
-        done = subprocess.run(command(pom, name, arguments, home, flags), timeout=timeout, **pipes)
-    if done.returncode:
-        raise RuntimeError(f"{name} {' '.join(arguments)} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-4000:]}")
+    with (
+        tempfile.TemporaryDirectory(prefix="wireproto-java-") as home,
+        maven.leaving_classes(command(pom, name, arguments, home, flags)) as words,
+    ):
+        done = subprocess.run(words, timeout=timeout, **pipes)
+        if done.returncode:
+            raise RuntimeError(f"{name} {' '.join(arguments)} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-4000:]}")
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
@@ -86,6 +98,7 @@ class Program:
         self._home = tempfile.TemporaryDirectory(prefix="wireproto-java-")
         self._command = command(pom, name, arguments, self._home.name)
         self._env = env
+        self._at_work = False
 
     def __enter__(self) -> Self:
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
@@ -97,6 +110,7 @@ class Program:
         assert self.child.stdout
         for line in self.child.stdout:
             if line.startswith(b"{"):
+                self._at_work = True
                 yield json.loads(line)
 
     def send(self, item: Any) -> None:
@@ -106,6 +120,8 @@ class Program:
         self.child.stdin.flush()
 
     def __exit__(self, *_: object) -> None:
+        if self._at_work and self.child.poll() is None:
+            maven.keep_classes(self.child.pid, self._command)
         self.child.kill()
         self.child.wait(10)
         for pipe in (self.child.stdin, self.child.stdout):

@@ -3,10 +3,11 @@
 A pom under poms/ is resolved once by Maven and the class path kept in ``.cache/classpath/`` of the clone, keyed by the pom's hash, so
 that a later start needs neither Maven nor network. Maven's standard output holds terminal codes and is never parsed.
 
-An archive (class data sharing, JDK 17 and newer) holds what a server had loaded when it was closed, parsed and verified: a boot from it
-takes a third to a half less of the processor. The first server of a class path that is closed in order leaves it in ``.cache/shared/``;
-those that start before there is one boot as ever. The JVM checks an archive against its own build and against the jars, and goes on
-without one that does not fit or is not there any more. Only a complete file is given to it: its length is kept beside it.
+An archive (class data sharing, JDK 17 and newer) holds what a program had loaded when it was closed, parsed and verified: a boot from it
+takes a third to a half less of the processor. The first server of a class path that is closed in order leaves it in ``.cache/shared/``,
+and so does the first run of a judge (java.py); those that start before there is one boot as ever. The JVM checks an archive against its
+own build and against the jars, and goes on without one that does not fit or is not there any more. Only a complete file is given to it:
+its length is kept beside it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from .errors import Unavailable
@@ -97,7 +98,7 @@ def java(classpath_text: str, main: str, *arguments: str, flags: tuple[str, ...]
     """The command line of a JVM, whose strings do not depend on the locale that it is started in (ZooKeeper's digests of paths would).
 
     It boots from the archive of its class path and main class (or that of `as_main`, for a tool beside a server); when there is none yet,
-    a server records what `keep_classes` needs to make it.
+    it records what `keep_classes` needs to make it.
     """
     kept = archive(classpath_text, as_main or main)
     shared = [_from(kept)] if _whole(kept) else [] if as_main else [_RECORD]
@@ -106,7 +107,7 @@ def java(classpath_text: str, main: str, *arguments: str, flags: tuple[str, ...]
 
 
 def with_archive(command: Sequence[str]) -> list[str]:
-    """Take a command line from `java`, and let it use the archive of its server where one was made since."""
+    """Take a command line from `java`, and let it use the archive of its program where one was made since."""
     if _RECORD not in command:
         return list(command)
     kept = _archive_of(command)
@@ -119,13 +120,13 @@ def _from(kept: Path) -> str:
 
 
 def _archive_of(command: Sequence[str]) -> Path:
-    """Where the classes of the server with this command line are kept."""
+    """Where the classes of the program with this command line are kept."""
     where = command.index("-cp")
     return archive(command[where + 1], command[where + 2])
 
 
 def archive(classpath_text: str, main: str) -> Path:
-    """Where the classes of a server are kept: by main class, JDK, jars and their times. It need not exist."""
+    """Where the classes of a program are kept: by main class, JDK, jars and their times. It need not exist."""
     home = Path(tool("java")).resolve().parents[1]
     key = [str(home), classpath_text, main]
     for path in (home / "lib" / "modules", *map(Path, classpath_text.split(os.pathsep))):
@@ -145,7 +146,7 @@ def _whole(kept: Path) -> bool:
 
 
 def keep_classes(pid: int, command: Sequence[str]) -> bool:
-    """Make the archive of a server that runs, unless there is one or another process makes it; whether it was made.
+    """Make the archive of a program that runs, unless there is one or another process makes it; whether it was made.
 
     Args:
         pid: the JVM's.
@@ -154,23 +155,61 @@ def keep_classes(pid: int, command: Sequence[str]) -> bool:
     if _RECORD not in command:
         return False
     kept = _archive_of(command)
+    with _made(kept) as fresh, contextlib.suppress(OSError, subprocess.SubprocessError, Unavailable):
+        if fresh is not None:
+            dump = [tool("jcmd"), str(pid), "VM.cds", "dynamic_dump", str(fresh)]
+            try:
+                subprocess.run(dump, stdin=subprocess.DEVNULL, capture_output=True, timeout=DUMP_TIMEOUT, check=True)
+            except BaseException:
+                fresh.unlink(missing_ok=True)
+                raise
+            return True
+    return False
+
+
+@contextlib.contextmanager
+def leaving_classes(command: Sequence[str]) -> Iterator[list[str]]:
+    """Let a program that ends by itself in this block leave its archive, unless there is one or another process makes it.
+
+    Args:
+        command: its command line, from `java`.
+    Yields:
+        the command line to run. The archive is kept only when the block ends without an error.
+    """
+    if _RECORD not in command:
+        yield list(command)
+        return
+    with _made(_archive_of(command)) as fresh:
+        if fresh is None:
+            yield with_archive(command)
+            return
+        try:
+            yield [f"-XX:ArchiveClassesAtExit={fresh}" if word == _RECORD else word for word in command]
+        except BaseException:
+            fresh.unlink(missing_ok=True)
+            raise
+
+
+@contextlib.contextmanager
+def _made(kept: Path) -> Iterator[Path | None]:
+    """Where to write an archive: what is there at the end of the block becomes `kept`. None: there is one, or another process makes it."""
     with kept.with_suffix(".lock").open("a") as lock:
+        fresh: Path | None = kept.with_suffix(".new")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            return False
-        if _whole(kept):
-            return False
-        fresh = kept.with_suffix(".new")
+            fresh = None
+        if fresh is None or _whole(kept):
+            yield None
+            return
         fresh.unlink(missing_ok=True)
-        with contextlib.suppress(OSError, subprocess.SubprocessError, Unavailable):
-            dump = [tool("jcmd"), str(pid), "VM.cds", "dynamic_dump", str(fresh)]
-            subprocess.run(dump, stdin=subprocess.DEVNULL, capture_output=True, timeout=DUMP_TIMEOUT, check=True)
-            with fresh.open("rb") as written:
-                os.fsync(written.fileno())
-            lock.truncate(0)
-            lock.write(str(fresh.stat().st_size))
-            lock.flush()
-            fresh.replace(kept)
-            return True
-        return False
+        try:
+            yield fresh
+        finally:
+            with contextlib.suppress(OSError):
+                with fresh.open("rb") as written:
+                    os.fsync(written.fileno())
+                lock.truncate(0)
+                lock.write(str(fresh.stat().st_size))
+                lock.flush()
+                fresh.replace(kept)

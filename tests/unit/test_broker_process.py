@@ -134,6 +134,25 @@ def test_a_server_that_is_closed_leaves_its_classes_to_the_next(jar: str, tmp_pa
     assert "shared objects file (top)" in source
 
 
+def test_a_program_that_ends_well_leaves_its_classes_to_the_next(jar: str) -> None:
+    command, kept = maven.java(jar, "Sleeper"), maven.archive(jar, "Sleeper")
+    for word in ("the run failed", "it ended without any"):
+        with contextlib.suppress(RuntimeError), maven.leaving_classes(command) as words:
+            if word == "the run failed":
+                subprocess.run(words, capture_output=True, timeout=60, check=True)
+                raise RuntimeError(word)
+        assert not kept.exists()
+    with maven.leaving_classes(command) as words:
+        with maven.leaving_classes(command) as beside:
+            assert beside == command
+        subprocess.run(words, capture_output=True, timeout=60, check=True)
+    assert kept.exists()
+    assert not kept.with_suffix(".new").exists()
+    with maven.leaving_classes(command) as words:
+        assert f"-XX:SharedArchiveFile={kept}" in words
+    assert "shared objects file (top)" in shared(jar)[1]
+
+
 @pytest.mark.parametrize("spoil", ["gone", "cut", "noise"])
 def test_an_archive_that_is_gone_or_broken_is_none(jar: str, spoil: str) -> None:
     kept = maven.archive(jar, "Sleeper")
