@@ -26,13 +26,21 @@ SOURCE = Path(__file__).parents[2] / "src"
 WARM = Path(__file__).with_name("warm")
 FEWER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 """Keeps checkpoints with a third of the programs that the default starts, a `readlink` for each look at a file."""
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Flags of a JVM that ends before its second compiler and threads for its collector pay."""
 _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_drivers() -> None:
-    """Have each JVM of Spark that is started here, the session's and those of programs, begin with the archive of classes."""
-    os.environ["SPARK_SUBMIT_OPTS"] = " ".join(filter(None, [os.environ.get("SPARK_SUBMIT_OPTS"), quick_spark.flags()]))
+    """Have Spark's processes that are started here, the session's and those of programs, take less of the processor.
+
+    Each JVM begins with the archive of classes and compiles as one that lives for seconds should. Python's processes keep byte code of this
+    package's modules, as after an installation, also where the environment forbids it: else each of them compiles them anew.
+    """
+    for name, more in (("SPARK_SUBMIT_OPTS", f"{SHORT_LIVED} {quick_spark.flags()}"), ("SPARK_LAUNCHER_OPTS", SHORT_LIVED)):
+        os.environ[name] = " ".join(filter(None, [os.environ.get(name), more]))
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.fixture(scope="session")
@@ -86,7 +94,6 @@ def spark(connector: str | None, quick_drivers: None, standard_error: Path) -> I
             .config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
             .config("spark.connect.grpc.binding.address", "127.0.0.1")
             .config("spark.connect.grpc.binding.port", str(ports.take()))
-            .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         )
         if connector:
             builder = builder.config("spark.jars", connector.replace(os.pathsep, ","))
