@@ -1,14 +1,24 @@
-"""What workers of Spark's Python daemons import, loaded once by each daemon: a worker is a fork of it, and would import it anew.
+"""Has Spark's Python processes begin sooner, and its daemons load once what workers import, which are forks and would import it anew.
 
-A worker that fails ends, as where a mistake is refused, and the next one begins with half a second of imports. These are PySpark's modules,
-NumPy and Arrow alone: wireproto is imported behind the fork, as anywhere.
+Spark puts its own archives before all else on the path of these processes: PySpark once more, and a jar of 5854 classes. Each process calls
+`importlib.invalidate_caches()`, which reads an archive's directory anew for each package that was imported from it: a fifth of a second of
+the processor. Here they import PySpark from where it is installed, like the tests themselves; programs with a Spark of their own, as the
+demo and the jobs that are killed, go on with the archives.
+
+A worker that fails ends, as where a mistake is refused, and the next one begins with half a second of imports. What a daemon loads are
+PySpark's modules, NumPy and Arrow alone: wireproto is imported behind the fork, as anywhere.
 
 What it is: run by each Python process whose PYTHONPATH has this folder, as those of the session (`conftest.py`). May assume: PySpark is
-there. Must not: import wireproto, do anything in another process than a daemon, or leave a thread in what is forked.
+installed. Must not: import wireproto, do anything in another process than Spark's, or leave a thread in what is forked.
 """
 
 import os
 import sys
+
+if sys.orig_argv[1:2] == ["-m"] and sys.orig_argv[2].startswith("pyspark."):
+    for place in [path for path in sys.path if "pyspark" in path and path.endswith((".zip", ".jar"))]:
+        sys.path.remove(place)
+        sys.path_importer_cache.pop(place, None)  # this module was looked for there
 
 if sys.orig_argv[1:3] == ["-m", "pyspark.daemon"]:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # else NumPy starts threads, which are not there behind a fork
