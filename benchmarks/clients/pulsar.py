@@ -93,6 +93,9 @@ def read(bench: Bench, place: Place, count: int) -> None:
         bench.compare(f"read: {task}", count, jobs, rates=(PEER_BATCHES,), measures=BOTH)
     jobs = {"wireproto": lambda: ours_consume(place, count), PEER: lambda: peer_read(place, count, acked=True)}
     bench.compare("consume: record objects, acked cumulatively", count, jobs, rates=(PEER,), measures=BOTH)
+    few = count // 4
+    jobs = {"wireproto": lambda: ours_worked(place, few), PEER: lambda: peer_worked(place, few)}
+    bench.compare("queue: receive and ack each", few, jobs, rates=(PEER,), measures=BOTH)
 
 
 def send(bench: Bench, place: Place, count: int) -> None:
@@ -154,6 +157,31 @@ def peer_read(place: Place, count: int, *, acked: bool) -> Stretch:
             if acked and number % BATCH == 0:
                 consumer.acknowledge_cumulative(message)
     consumer.unsubscribe()
+    return stretch
+
+
+def ours_worked(place: Place, count: int) -> Stretch:
+    group = place.group()
+    with Stretch() as stretch, place.client.queue(place.topic, group) as queue:
+        for _ in range(count):
+            delivery = queue.receive(20.0)
+            assert delivery is not None
+            _ = delivery.value
+            delivery.ack()
+    place.forget(group)
+    return stretch
+
+
+def peer_worked(place: Place, count: int) -> Stretch:
+    group, earliest = place.group(), pulsar.InitialPosition.Earliest
+    with Stretch() as stretch:
+        consumer = place.peer.subscribe(place.topic, group, consumer_type=pulsar.ConsumerType.Shared, initial_position=earliest)
+        for _ in range(count):
+            message = consumer.receive(20_000)
+            _ = message.data()
+            consumer.acknowledge(message)
+        consumer.close()
+    place.forget(group)
     return stretch
 
 

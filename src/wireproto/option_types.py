@@ -16,6 +16,7 @@ class ClientOptions(TypedDict, total=False):
 
     access_key: str | None
     access_mode: Literal['shared', 'exclusive', 'exclusive-with-fencing']
+    ack_group_time: float
     acks: Literal['all', '1', '0'] | Literal[-1, 0, 1]
     acl: Any
     address_map: AddressMap | str | None
@@ -251,6 +252,7 @@ class TransactionsOptions(TypedDict, total=False):
 class QueueOptions(TypedDict, total=False):
     """What `client.queue` takes."""
 
+    ack_group_time: float
     acl: Any
     batch_bytes: int
     check_crc: bool

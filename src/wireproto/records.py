@@ -168,9 +168,20 @@ class Delivery:
     def position(self) -> Position:
         return self.record.position
 
-    def ack(self, timeout: float = 30.0) -> None:
-        """Done with it: the broker will not hand it out again. Raises Revoked when it was no longer ours."""
-        self._end(self, True, timeout)
+    def ack(self, timeout: float = 30.0, *, wait: bool = False) -> None:
+        """Done with it: this worker is not handed it again.
+
+        Args:
+            timeout: seconds for the call.
+            wait: return when the broker has said that it took it, as all but Pulsar's do by themselves. Those are sent in groups (option
+                `ack_group_time`), and one that is refused is raised by `receive`, `flush` or `close`.
+        Raises:
+            Revoked: the message was no longer ours.
+        """
+        if wait:
+            self._end(self, True, timeout, True)
+        else:
+            self._end(self, True, timeout)
 
     def release(self, timeout: float = 30.0, *, after: float | Callable[[int], float] | None = None) -> None:
         """Give it back: the broker hands it out again, to this or another consumer.

@@ -138,7 +138,7 @@ class Consumer(Closing, Protocol):
 
 
 class QueueConsumer(Closing, Protocol):
-    """A worker on a queue: each message is acked or given back."""
+    """A worker on a queue: each message is acked or given back; see `Delivery`. Pulsar's has `flush`, too."""
 
     def receive(self, timeout: float = 1.0) -> Delivery | None:
         """The next message, or None when none came within `timeout`."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from functools import partial
 from typing import Any
 
-from wireproto.errors import Revoked, WireprotoError
+from wireproto.errors import Revoked, TimedOut, WireprotoError
 
 from .journal import Journal, log_of, place_of, said
 
 POLL = 1.0
 OPEN = 15.0
 END = 10.0
+TOGETHER = 20  # acks that are flushed together, where they are not answered one by one
 BACK = 17  # every so many-th message is given back at its first time
 
 
@@ -25,6 +27,8 @@ class Queueing:
         self._name: str = role["name"]
         self._life = 0
         self._seen = 0
+        self._flush: Any = None
+        self._unanswered: list[tuple[Any, ...]] = []  # acked, and the broker has not answered that yet
 
     def run(self) -> None:
         while self._live() and not self._finish.wait(0.5):
@@ -49,10 +53,14 @@ class Queueing:
 
     def _work(self, queue: Any) -> None:
         quiet = time.monotonic()
+        self._flush = getattr(queue, "flush", None)
+        self._unanswered.clear()
         unsure: list[Any] = []  # whose ack failed: they stay with this worker until it is made again
         while True:
             unsure = [delivery for delivery in unsure if not self._acked(delivery, again=True)]
             delivery = self._journal.timed(self._name, "receive", POLL, lambda: queue.receive(POLL))
+            if delivery is None or len(self._unanswered) >= TOGETHER:
+                self._answered()
             now = time.monotonic()
             if delivery is not None:
                 quiet = now
@@ -89,5 +97,24 @@ class Queueing:
             return True
         except WireprotoError:
             return False
-        self._journal.note("done", self._name, self._life, log, place, round(began, 4))
+        done = self._name, self._life, log, place, round(began, 4)
+        if self._flush is None:
+            self._journal.note("done", *done)
+        else:
+            self._unanswered.append(done)
         return True
+
+    def _answered(self) -> None:
+        """Have the broker answer the acks that were not waited for; what fails of them may hold, or comes again."""
+        if self._flush is None or not self._unanswered:
+            return
+        try:
+            self._journal.timed(self._name, "flush", END, partial(self._flush, END))
+        except TimedOut:
+            return  # they are owed still
+        except WireprotoError:  # told as a call
+            self._unanswered.clear()
+            return
+        for done in self._unanswered:
+            self._journal.note("done", *done)
+        self._unanswered.clear()

@@ -28,7 +28,7 @@ while len(held) < 6:
     if delivery is not None:
         held.append(delivery)
 for delivery in held[1:4:2]:
-    delivery.ack()
+    delivery.ack(wait=True)
 print(json.dumps([delivery.value.decode() for delivery in held]), flush=True)
 sys.stdin.read()
 """

@@ -282,13 +282,13 @@ def test_an_entry_that_comes_without_what_is_in_hand_is_not_acknowledged_for_tha
         link.message(consumer, 1, stored([b"c"], 1))
         assert queue.receive(20.0).value == b"c", "what came before it was looked at"
         assert server.count("ack") == 0
-        delivery.ack(20.0)
+        delivery.ack(20.0, wait=True)
         assert [(one.message_id[0].entryId, list(one.message_id[0].ack_set)) for one in server.commands("ack")] == [(0, [0b10])]
 
 
 def test_what_is_done_with_leaves_nothing_behind() -> None:
     """Of an entry whose messages were given back, came again, and were all acknowledged."""
-    hand, key = Unacked(), (7, 0)
+    hand, key = Unacked(None), (7, 0)  # type: ignore[arg-type]
     for sent in range(2):
         entry = hand.looks_at(key, 2)
         assert entry is not None

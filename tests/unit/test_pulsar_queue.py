@@ -62,7 +62,7 @@ def nothing_more(server: PulsarServer, queue: Any, number: int = 9) -> None:
     server.links[-1].message(last, number, stored([b"end"]))
     (end,) = take(queue, 1)
     assert end.value == b"end"
-    end.ack(20.0)
+    end.ack(20.0, wait=True)
 
 
 @pytest.mark.parametrize("acked", [1, 2, 3])
@@ -72,10 +72,10 @@ def test_what_was_acknowledged_after_an_unload_is_not_handed_out_again(server: P
         held = take(queue, 3)
         unload(server)
         for delivery in held[:acked]:
-            delivery.ack(20.0)
+            delivery.ack(20.0, wait=True)
         nothing_more(server, queue)
         for delivery in held[acked:]:
-            delivery.ack(20.0)
+            delivery.ack(20.0, wait=True)
         assert server.count("subscribe") == 2
         nothing_more(server, queue, 10)
 
@@ -87,11 +87,11 @@ def test_what_is_acknowledged_while_its_entry_comes_again_is_not_handed_out_agai
         first.release(20.0)
         asked = server.wait("redeliverUnacknowledgedMessages")
         server.links[-1].message(asked.consumer_id, 0, stored(VALUES), redelivery_count=1)
-        second.ack(20.0)
-        third.ack(20.0)
+        second.ack(20.0, wait=True)
+        third.ack(20.0, wait=True)
         (again,) = take(queue, 1)
         assert (again.value, again.attempt) == (b"a", 2)
-        again.ack(20.0)
+        again.ack(20.0, wait=True)
         nothing_more(server, queue)
 
 
@@ -99,7 +99,7 @@ def test_an_entry_that_the_broker_hands_out_anew_later_is_handed_out(server: Pul
     """A cursor was set back: what was acknowledged before that comes as what it is, new."""
     with wireproto.connect(server.url) as client, client.queue("t", "group") as queue:
         for delivery in take(queue, 3):
-            delivery.ack(20.0)
+            delivery.ack(20.0, wait=True)
         unload(server)  # by the next receive the consumer is another one
         assert [delivery.value for delivery in take(queue, 3)] == VALUES
         nothing_more(server, queue)
@@ -108,11 +108,11 @@ def test_an_entry_that_the_broker_hands_out_anew_later_is_handed_out(server: Pul
 def test_what_is_done_is_not_remembered_for_long(server: PulsarServer) -> None:
     with wireproto.connect(server.url) as client, client.queue("t", "group") as queue:
         for delivery in take(queue, 3):
-            delivery.ack(20.0)
+            delivery.ack(20.0, wait=True)
         ident = server.commands("subscribe")[-1].consumer_id
         for number in range(1, 300):
             server.links[-1].message(ident, number, stored([b"%d" % number]))
-            take(queue, 1)[0].ack(20.0)
+            take(queue, 1)[0].ack(20.0, wait=True)
         assert len(queue._hands[-1]._done) < 10
 
 
@@ -133,7 +133,7 @@ def test_a_message_comes_back_after_its_delay_and_the_others_stay(server: Pulsar
         begun = time.monotonic()
         first.release(after=0.3)
         with pytest.raises(Revoked):
-            first.ack(20.0)
+            first.ack(20.0, wait=True)
         others = take(queue, 2)
         assert [delivery.value for delivery in others] == [b"b", b"c"]
         server.wait("redeliverUnacknowledgedMessages")
@@ -141,7 +141,7 @@ def test_a_message_comes_back_after_its_delay_and_the_others_stay(server: Pulsar
         (back,) = take(queue, 1)
         assert (back.value, back.attempt) == (b"a", 2)
         for delivery in (back, *others):
-            delivery.ack(20.0)
+            delivery.ack(20.0, wait=True)
         nothing_more(server, queue)
         assert server.count("redeliverUnacknowledgedMessages") == 1
 
@@ -156,12 +156,12 @@ def test_a_message_that_is_to_come_later_is_passed_over_until_then(server: Pulsa
         (back,) = take(queue, 1)
         assert back.value == b"b"
         unload(server)
-        third.ack(20.0)
-        back.ack(20.0)
+        third.ack(20.0, wait=True)
+        back.ack(20.0, wait=True)
         (late,) = take(queue, 1)
         assert (late.value, server.count("redeliverUnacknowledgedMessages")) == (b"a", 2)
         assert server.commands("redeliverUnacknowledgedMessages")[-1].consumer_id == server.commands("subscribe")[-1].consumer_id
-        late.ack(20.0)
+        late.ack(20.0, wait=True)
         nothing_more(server, queue)
 
 
@@ -205,7 +205,7 @@ def test_a_message_counts_how_often_it_was_handed_out_itself(server: PulsarServe
         (first,) = take(queue, 1)
         assert (first.value, first.attempt) == (b"a", 3)
         for delivery in (first, *others):
-            delivery.ack(20.0)
+            delivery.ack(20.0, wait=True)
         nothing_more(server, queue)
 
 
@@ -220,7 +220,7 @@ def test_a_message_in_hand_does_not_count_what_another_of_its_batch_was_given_ba
         (second,) = take(queue, 1)
         assert (second.value, second.attempt) == (b"b", 2)
         for delivery in (first, second, third):
-            delivery.ack(20.0)
+            delivery.ack(20.0, wait=True)
         nothing_more(server, queue)
         assert not queue._hands[-1]._unmet
 
@@ -253,7 +253,7 @@ def test_a_message_that_is_always_given_back_holds_up_no_other_of_its_batch(serv
             if delivery.value in bad:
                 delivery.release(20.0)
             else:
-                delivery.ack(20.0)
+                delivery.ack(20.0, wait=True)
                 done.append(delivery.value)
     assert len(done) == len(set(done)) == 18
 
@@ -272,7 +272,7 @@ def test_pauses_grow_with_the_attempts() -> None:
                 delivery.release(after=Backoff(first=0.1, factor=2.0, most=0.3))
             (delivery,) = take(queue, 1)
             assert time.monotonic() - begun >= 0.1 + 0.2 + 0.3 + 0.3
-            delivery.ack(20.0)
+            delivery.ack(20.0, wait=True)
         assert len(seen.requests("redeliverUnacknowledgedMessages")) == 4
 
 
@@ -306,7 +306,7 @@ def test_an_entry_that_cannot_be_read_is_given_back(server: PulsarServer, monkey
         assert [place.entryId for place in asked.message_ids] == [0]
         (good,) = take(queue, 1)
         assert good.value == b"good"
-        good.ack(20.0)
+        good.ack(20.0, wait=True)
         assert [ack.message_id[0].entryId for ack in server.commands("ack")] == [1]
 
 
@@ -314,7 +314,7 @@ def test_an_entry_that_is_skipped_is_acknowledged_with_the_reason(server: Pulsar
     server.answers["flow"] = broken
     with wireproto.connect(server.url) as client, client.queue("t", "group", on_corrupt="skip") as queue:
         (good,) = take(queue, 1)
-        good.ack(20.0)
+        good.ack(20.0, wait=True)
         told, done = server.commands("ack")
         assert (told.message_id[0].entryId, told.validation_error) == (0, api.CommandAck.ChecksumMismatch)
         assert (done.message_id[0].entryId, done.HasField("validation_error")) == (1, False)
@@ -327,12 +327,12 @@ def test_an_entry_that_comes_again_doubles_nothing_that_waits_to_be_handed_out(s
         last = server.commands("subscribe")[-1].consumer_id
         for again in range(2):
             server.links[-1].message(last, 5, stored([b"d", b"e"]), redelivery_count=again)
-        until(lambda: len(queue._feed._box) >= 2, "two frames were sent")
+        until(lambda: len(queue._feed.box) >= 2, "two frames were sent")
         more = take(queue, 2)
         assert [one.value for one in more] == [b"d", b"e"]
         nothing_more(server, queue)
         for one in [*held, *more]:
-            one.ack(20.0)
+            one.ack(20.0, wait=True)
         assert [list(ack.message_id[0].ack_set) for ack in server.commands("ack")[-2:]] == [[0b10], []]
 
 
@@ -350,4 +350,4 @@ def test_an_entry_of_which_nothing_is_left_is_acknowledged(server: PulsarServer)
         acks = [(one.message_id[0].entryId, list(one.message_id[0].ack_set)) for one in server.commands("ack")]
         assert acks == [(2, []), (9, [])]
         for one in [*held, part]:
-            one.ack(20.0)
+            one.ack(20.0, wait=True)

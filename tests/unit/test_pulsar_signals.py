@@ -190,7 +190,8 @@ def test_a_message_whose_release_a_signal_breaks_into_comes_again_or_stays_in_ha
     assert number > 5
 
 
-def test_an_entry_is_acknowledged_whole_though_a_signal_breaks_into_an_ack_of_it() -> None:
+@pytest.mark.parametrize("wait", [True, False])
+def test_an_entry_is_acknowledged_whole_though_a_signal_breaks_into_an_ack_of_it(wait: bool) -> None:
     number, going = 0, True
     with Granting(ENTRIES[:1]) as server, wireproto.connect(server.url) as client:
         while going:
@@ -198,9 +199,10 @@ def test_an_entry_is_acknowledged_whole_though_a_signal_breaks_into_an_ack_of_it
             signal = Signal(number)
             with client.queue("t", "group") as made:
                 first, second, third = in_hand(made, 3)
-                signal.within(lambda first=first: first.ack(5.0) or [])
+                signal.within(lambda first=first: first.ack(5.0, wait=wait) or [])
                 for delivery in (first, second, third):
-                    ended(lambda delivery=delivery: delivery.ack(5.0))
+                    ended(lambda delivery=delivery: delivery.ack(5.0, wait=wait))
+                made.flush(5.0)
                 assert list(server.commands("ack")[-1].message_id[0].ack_set) == [], f"after signal {number}"
                 with pytest.raises(Revoked):
                     first.release(5.0)

@@ -79,7 +79,7 @@ def test_partitions_take_turns_whatever_lies_unread_of_one() -> None:
             link.message(numbers["1"], 0, stored([b"quiet"]))
 
     with serving(2, flow=flow) as server, wireproto.connect(server.url) as client, client.consumer("t", "group") as consumer:
-        until(lambda: len(consumer._feed._box) >= 601, "all that was sent is here")
+        until(lambda: len(consumer._feed.box) >= 601, "all that was sent is here")
         batches = [consumer.poll(20.0) for _ in range(3)]
         assert [batch.partition for batch in batches if batch is not None] == [0, 1, 0]
 
@@ -284,7 +284,7 @@ def test_a_connection_is_listened_to_once_however_often_its_consumers_come_back(
 
 
 def test_counts_of_what_went_to_other_workers_are_not_kept_for_ever() -> None:
-    hand = Unacked()
+    hand = Unacked(None)  # type: ignore[arg-type]
     for entry in range(KEPT + 10):
         made = hand.looks_at((7, entry), 2)
         assert made is not None

@@ -11,7 +11,7 @@ KEY = (7, 3)
 
 def in_hand(size: int) -> Unacked:
     """An entry whose messages are all with the user but the first, which a transaction has."""
-    hand = Unacked()
+    hand = Unacked(None)  # type: ignore[arg-type]
     entry = hand.looks_at(KEY, size)
     assert entry is not None
     for index in range(max(size, 1)):

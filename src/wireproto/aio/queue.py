@@ -50,9 +50,9 @@ class Delivery:
     def position(self) -> Position:
         return self.record.position
 
-    async def ack(self, timeout: float = 30.0) -> None:
-        """Done with it: the broker will not hand it out again. Raises Revoked when it was no longer ours."""
-        await self._queue.end(self.made, True, timeout)
+    async def ack(self, timeout: float = 30.0, *, wait: bool = False) -> None:
+        """Done with it; see `wireproto.records.Delivery.ack`."""
+        await self._queue.end(self.made, True, timeout, *((True,) if wait else ()))
 
     async def release(self, timeout: float = 30.0, *, after: float | Callable[[int], float] | None = None) -> None:
         """Give it back; see `wireproto.records.Delivery.release`."""
@@ -76,6 +76,10 @@ class Queue(AsyncRole[Any]):
             if delivery is not None:
                 yield delivery
 
-    async def end(self, made: records.Delivery, ack: bool, timeout: float) -> None:
+    async def flush(self, timeout: float = 30.0) -> None:
+        """Pulsar's: send the acks that wait, and wait until the broker has answered them all."""
+        await self._do("flush", timeout=timeout)
+
+    async def end(self, made: records.Delivery, ack: bool, timeout: float, *wait: bool) -> None:
         """What `Delivery.ack` and `release` do."""
-        await self._host.drive(self._made_of(made._end)(made, ack, timeout))
+        await self._host.drive(self._made_of(made._end)(made, ack, timeout, *wait))

@@ -65,6 +65,11 @@ class Feed:
     opened: called with a partition when it is open, the place up to which all is acknowledged, and whether the broker closed it before.
     marked: called with a partition when this member is fed from it, and such a place.
     changed: called with a partition when the broker tells whether this member is fed from it (failover), and whether it was until then.
+    ready: called with a partition when it is open, before permits are granted.
+    answered: called with a call that was submitted with `box`, when it is over.
+
+    Attributes:
+        box: the mailbox.
     """
 
     def __init__(
@@ -81,15 +86,18 @@ class Feed:
         opened: Callable[[PartitionConsumer, Place, bool], None] | None = None,
         marked: Callable[[PartitionConsumer, Place], None] | None = None,
         changed: Callable[[PartitionConsumer, bool], None] | None = None,
+        ready: Callable[[PartitionConsumer], None] | None = None,
+        answered: Callable[[Call], None] | None = None,
     ) -> None:
         self._cluster = cluster
-        self._box = Mailbox(cluster.loop, limit=window * 2)
-        self._tending = Tending(cluster, self._box, marks=opened is not None)
+        self.box = Mailbox(cluster.loop, limit=window * 2)
+        self._tending = Tending(cluster, self.box, marks=opened is not None)
         self._given = subscription
         self._window = window
         self._most = most
         self._patience = patience
         self._begun, self._opened, self._marked, self._changed = begun, opened, marked, changed
+        self._ready_again, self._answered = ready, answered
         self.parts: list[PartitionConsumer] = []
         self._by_channel: dict[int, PartitionConsumer] = {}
         self._ready: deque[PartitionConsumer] = deque()
@@ -136,10 +144,12 @@ class Feed:
 
     # -- what arrives -------------------------------------------------------------------------------------------
 
-    def next(self, deadline: float) -> Steps[tuple[PartitionConsumer, list[bytes]] | None]:
+    def next(self, deadline: float, waits: Callable[[], object] | None = None) -> Steps[tuple[PartitionConsumer, list[bytes]] | None]:
         """MESSAGE frames of one partition, in order; None when none came until `deadline`. What is put back into its queue comes
         when it is its turn again. `handing` is what was given out, until its taker says that it arrived.
 
+        Args:
+            waits: called before each wait; what it raises is raised.
         Raises:
             why a partition is not opened again: at once where its topic is gone; a refusal that does not pass by itself, when it has lasted
                 for `patience`. Opening goes on, and an outage is never raised, however long it is. Closed: by another thread meanwhile.
@@ -149,13 +159,15 @@ class Feed:
             taken = self._take()
             if taken is not None:
                 return taken
-            if not (yield from self._more(deadline)):
+            if waits is not None:
+                waits()
+            if not (yield from self.more(deadline)):
                 return None
 
-    def _more(self, deadline: float) -> Steps[bool]:
+    def more(self, deadline: float) -> Steps[bool]:
         """Wait for what comes next and take it in; False: nothing came by then, late as it is. Raises Closed when the role is."""
         self._still_open()  # a mailbox that is closed is ready for ever, and empty
-        if (yield self._box, deadline):
+        if (yield self.box, deadline):
             self._still_open()
             self._drain()
             return True
@@ -170,7 +182,7 @@ class Feed:
         came, sort = self._came, self._sort
         if came:
             self._forget_sorted(came[0])
-        came.extend(islice(iter(self._box.get, None), len(self._box)))
+        came.extend(islice(iter(self.box.get, None), len(self.box)))
         while came:
             try:
                 sort(came[0])
@@ -233,7 +245,10 @@ class Feed:
     def _sort(self, item: Any) -> None:
         """One item of the mailbox: a message to its partition's queue, or news about a partition."""
         if not isinstance(item, Push):
-            self._tended(item)
+            if not isinstance(item, Call):
+                self._tended(item)
+            elif self._answered is not None:
+                self._answered(item)
             return
         part = self._by_channel.get(item.channel)
         if part is None or part.link is not item.conn:
@@ -331,6 +346,8 @@ class Feed:
             self._opened(part, item.mark, item.doubt)
         elif part.told and part.active:
             self._ask_for_mark(item.life)
+        if self._ready_again is not None:
+            self._ready_again(part)
         part.flow()
 
     def _failed(self, part: PartitionConsumer) -> None:
@@ -375,7 +392,7 @@ class Feed:
             self._tend(part)
         self._drain()
         while not part.open:
-            if not (yield from self._more(deadline)):
+            if not (yield from self.more(deadline)):
                 if part.trouble is not None:
                     raise fresh(part.trouble)
                 raise TimedOut(f"the partition is not open yet: {part.stage}", topic=part.topic, partition=part.partition)
@@ -473,13 +490,13 @@ class Feed:
 
     def ahead(self, part: PartitionConsumer) -> int:
         """How many frames of a partition may have come and were not handed over: what was sent before this moment is among them."""
-        return len(part.frames) + len(self._came) + len(self._box)
+        return len(part.frames) + len(self._came) + len(self.box)
 
     def settle(self, part: PartitionConsumer, deadline: float) -> Steps[None]:
         """Take in what has arrived; a failover consumer that was just attached waits a moment to learn whether it is fed."""
         self._drain()
         until = min(deadline, time.monotonic() + TOLD)
-        while not part.told and part.open and (yield from self._more(until)):
+        while not part.told and part.open and (yield from self.more(until)):
             pass
 
     def tell_skipped(self, part: PartitionConsumer, facts: Sequence[PulsarEntry]) -> None:
@@ -517,7 +534,7 @@ class Feed:
 
     def _ends(self) -> None:
         self._over = True
-        self._box.close()
+        self.box.close()
 
     def end(self) -> None:
         """`closing`, without waiting for anybody."""

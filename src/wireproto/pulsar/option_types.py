@@ -58,6 +58,7 @@ class ClientOptions(TypedDict, total=False):
     columns: Sequence[str] | None
     receive_memory: int
     receive_messages: int
+    ack_group_time: float
     consumer_name: str | None
     mode: Literal['exclusive', 'failover', 'shared', 'key-shared'] | None
     priority: int | None
@@ -136,6 +137,7 @@ class ConsumerOptions(TypedDict, total=False):
 class QueueOptions(TypedDict, total=False):
     """What `client.queue` takes."""
 
+    ack_group_time: float
     check_crc: bool
     consumer_name: str | None
     create_topic: bool

@@ -60,6 +60,8 @@ class PulsarOptions(CommonOptions):
         receive_memory: bytes that one role reads ahead; permits are granted for that much.
         receive_messages: messages that a QueueConsumer has ahead of `receive` at most, which no other worker gets meanwhile: divided among
             the partitions, one each at least. A batch comes whole.
+        ack_group_time: seconds for which a QueueConsumer's acks wait for others to go to the broker with them, up to 1,000 entries; 0: each
+            goes alone, and `ack` waits for its answer.
         consumer_name: shown in statistics; decides who of a failover subscription's members is fed.
         mode: of a Consumer: ``failover`` or ``exclusive``; of a QueueConsumer: ``shared`` or ``key-shared``.
         priority: of a failover or shared consumer, 0 first.
@@ -72,7 +74,7 @@ class PulsarOptions(CommonOptions):
         "transactions": (*_SENDING, "transaction_timeout"),
         "reader": (*_READING, "read_compacted", "reset", "columns"),
         "consumer": (*_READING, "read_compacted", "reset", "columns", "mode", "priority", "auto_commit", "auto_commit_interval"),
-        "queue": (*_READING, "receive_messages", "mode", "priority"),
+        "queue": (*_READING, "receive_messages", "ack_group_time", "mode", "priority"),
     }
 
     admin: str | None = None
@@ -103,6 +105,7 @@ class PulsarOptions(CommonOptions):
     columns: tuple[str, ...] | None = None
     receive_memory: int = 16 << 20
     receive_messages: int = 1000
+    ack_group_time: float = 0.1
     consumer_name: str | None = None
     mode: Literal["exclusive", "failover", "shared", "key-shared"] | None = None
     priority: int | None = None
@@ -129,7 +132,7 @@ class PulsarOptions(CommonOptions):
             raise OptionError(f"first_sequence must be from 0 to 2**63 - 1: brokers know no other sequence ids, not {self.first_sequence}")
         if self.transaction_timeout < 0.001:
             raise OptionError("transaction_timeout must be above 0 seconds")
-        for name in ("linger", "auto_commit_interval"):
+        for name in ("linger", "ack_group_time", "auto_commit_interval"):
             if getattr(self, name) < 0:
                 raise OptionError(f"{name} cannot be negative")
         if self.admin is not None and not _is_admin(self.admin):

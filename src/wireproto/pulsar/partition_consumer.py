@@ -87,7 +87,8 @@ class PartitionConsumer(SubscriptionState):
     def left(self, messages: int) -> None:
         """So many of what `arrived` are not held any more: count them and grant anew."""
         self.permits.left(messages)
-        self.flow()
+        if self.permits.seen >= self.permits.look_at:
+            self.flow()
 
     def dropped(self, frames: list[bytes]) -> None:
         """They are not handed out: the broker has counted them all the same. Granted anew is when this member is fed."""

@@ -10,6 +10,8 @@ messages are handed out first that were handed out least often: one that is alwa
     cannot be read      raised once each time it is handed out, and given back after a pause that grows with that; with on_corrupt="skip"
                         acknowledged, with the reason (validation_error), as Java's client does
 
+Acks go to the broker in groups (`acking`); one that is waited for goes alone.
+
 Belongs to one thread at a time; the timers touch connections and `_over` alone. Must not: acknowledge by itself what can be read.
 """
 
@@ -25,36 +27,39 @@ from wireproto._codec import decode_pulsar
 from wireproto.errors import (
     BufferFull,
     ChecksumMismatch,
+    ConcurrentUse,
     DecompressionError,
     Disconnected,
     OptionError,
     Revoked,
     RoleUnsupported,
+    TimedOut,
     WireprotoError,
 )
 from wireproto.flow.parting import PartingRole
 from wireproto.net.retry import Policy
-from wireproto.net.task import NEVER, Steps, operation
+from wireproto.net.task import NEVER, Steps, operation, quick
 from wireproto.position import MessageId
 from wireproto.records import Delivery
 
 from ..due import due
 from . import PulsarApi_pb2 as api
+from .acking import Acking
 from .acks import words
 from .codes import PulsarError
 from .feed import Feed
 from .frames import encode, encrypted, message_id
 from .partition_consumer import PartitionConsumer
 from .subscription import KEY_SHARED, SHARED, Subscription
-from .unacked import Key, Unacked
+from .unacked import InHand, Key, Unacked
 
 if TYPE_CHECKING:
     from .cluster import PulsarCluster
     from .options import PulsarOptions
     from .turn import Within
 
-Place = tuple[PartitionConsumer, Key]
-"""An entry of a partition."""
+Item = tuple[Any, int, InHand, int]
+"""A message that waits to be handed out, or is: record, attempt, entry and index."""
 
 UNREADABLE = Policy(first=1.0, factor=2.0, ceiling=60.0, jitter=0.2)
 """After how long an entry that cannot be read is given back."""
@@ -81,11 +86,24 @@ class PulsarQueue(PartingRole):
             create_topic=options.create_topic,
         )
         window, most = options.receive_memory, options.receive_messages
-        self._feed = Feed(cluster, names, subscription, window=window, most=most, patience=options.timeout, begun=self._begun)
+        self._feed = Feed(
+            cluster,
+            names,
+            subscription,
+            window=window,
+            most=most,
+            patience=options.timeout,
+            begun=self._begun,
+            ready=lambda part: self._acking.ready(part),
+            answered=lambda call: self._acking.answered(call),
+        )
         self._hands: dict[int, Unacked] = {}
+        interval, patience = options.ack_group_time, options.operation_timeout
+        self._acking = Acking(cluster.loop, cluster.told, self._feed, self._hands, interval, patience)
+        self._alone = interval <= 0  # each ack goes by itself
         self._over: deque[tuple[int, Key, int, bool]] = deque()  # delayed until now, by partition, and whether done with; from the keeper
-        self._next: deque[tuple[Any, int, Place, int]] = deque()
-        self._out: tuple[Any, int, Place, int] | None = None  # on its way to the user
+        self._next: deque[Item] = deque()
+        self._out: Item | None = None  # on its way to the user
         self._seen = 0  # how many of its partition's messages had left before
 
     @classmethod
@@ -109,16 +127,16 @@ class PulsarQueue(PartingRole):
             raise
         return made
 
-    def _hand(self, partition: int) -> Unacked:
-        found = self._hands.get(partition)
+    def _hand(self, part: PartitionConsumer) -> Unacked:
+        found = self._hands.get(part.partition)
         if found is None:
-            found = self._hands[partition] = Unacked()
+            found = self._hands[part.partition] = Unacked(part)
         return found
 
     def _begun(self, part: PartitionConsumer) -> None:
         """A partition is subscribed anew: what was not handed out yet comes again."""
-        self._next = deque(item for item in self._next if item[2][0] is not part)
-        self._hand(part.partition).begins()
+        self._next = deque(item for item in self._next if item[2].part is not part)
+        self._hand(part).begins()
 
     # -- receiving ----------------------------------------------------------------------------------------------
 
@@ -128,7 +146,7 @@ class PulsarQueue(PartingRole):
         self._out = self._feed.handing = None
         try:
             with self._only:
-                if self._next:
+                if self._next and self._acking.failure is None:
                     return self._handed()
             return self._tasks.drive(self.receiving(timeout), NEVER)
         except WireprotoError:
@@ -141,35 +159,37 @@ class PulsarQueue(PartingRole):
         """`receive`, as steps."""
         with self._only:
             deadline = due(timeout)
+            self._acking.raise_failure()
             while not self._next:
-                got = yield from self._feed.next(deadline)
+                got = yield from self._feed.next(deadline, self._acking.pauses)
                 if got is None:
                     return None
                 self._decode(*got)
             return self._handed()
 
     def _handed(self) -> Delivery:
-        record, attempt, (part, key), index = self._next[0]
-        self._seen = part.permits.seen
-        self._out = self._next[0]
-        delivery = Delivery(record, attempt, self._end, self._end_later)
-        entry = self._hand(part.partition).entries[key]
+        self._out = item = self._next[0]
+        record, attempt, entry, index = item
+        permits = entry.part.permits
+        self._seen = permits.seen
+        delivery = Delivery(record, attempt, partial(self._end, item), self._end_later)
         entry.waiting.discard(index)
         entry.held.add(index)
         self._next.popleft()
-        part.left(1)
+        permits.left(1)
+        if permits.seen >= permits.look_at:
+            entry.part.flow()
         return delivery
 
     def _take_back(self) -> None:
         """A signal broke in: what was on its way to the user waits, what was not decoded to its end comes again."""
         if self._out is not None:
-            _, _, (part, key), index = self._out
-            entry = self._hand(part.partition).entries[key]
+            _, _, entry, index = self._out
             entry.held.discard(index)
             entry.waiting.add(index)
             if not self._next or self._next[0] is not self._out:
                 self._next.appendleft(self._out)
-            part.permits.back(self._seen)
+            entry.part.permits.back(self._seen)
         self._feed.take_back()
 
     def _decode(self, part: PartitionConsumer, frames: list[bytes]) -> None:
@@ -181,8 +201,8 @@ class PulsarQueue(PartingRole):
             self._feed.handing = None  # what cannot be read is given back after a pause
             raise
         except BaseException:  # a signal handler's: the frames are met again
-            entries = self._hand(part.partition).entries
-            self._next = deque(item for item in self._next if item[2][0] is not part or item[2][1] not in keys)
+            entries = self._hand(part).entries
+            self._next = deque(item for item in self._next if item[2].part is not part or item[2].key not in keys)
             for key in keys & entries.keys():
                 entries[key].waiting.clear()
             raise
@@ -194,8 +214,8 @@ class PulsarQueue(PartingRole):
         columns, facts = decode_pulsar(frames, topic=self.topic, partition=part.partition, check_crc=self._options.check_crc)
         if self._options.on_corrupt == "skip":
             self._feed.tell_skipped(part, facts)
-        records = list(columns.records(self.topic, part.partition))
-        hand = self._hand(part.partition)
+        records, places = list(columns.records(self.topic, part.partition)), columns.positions()
+        hand = self._hand(part)
         for number, (fact, frame) in enumerate(zip(facts, frames, strict=True)):
             key = (fact.ledger, fact.entry)
             keys.add(key)
@@ -215,12 +235,15 @@ class PulsarQueue(PartingRole):
                 continue
             part.arrived(fact.permits, len(frame))
             entry.consumer = part.id
-            came = []
-            for record in records[fact.start : fact.stop]:
-                index = record.position.index  # type: ignore[attr-defined]
-                attempt = hand.attempt(key, index, fact.redelivery_count)
-                if attempt is not None:
-                    came.append((record, attempt, (part, key), index))
+            indexes = [index for _, _, index in places[fact.start : fact.stop]]
+            came: list[Item] = []
+            if not fact.redelivery_count and entry.arrives_first(indexes):
+                came = [(record, 1, entry, index) for record, index in zip(records[fact.start : fact.stop], indexes, strict=True)]
+            else:
+                for record, index in zip(records[fact.start : fact.stop], indexes, strict=True):
+                    attempt = hand.attempt(key, index, fact.redelivery_count)
+                    if attempt is not None:
+                        came.append((record, attempt, entry, index))
             self._next.extend(sorted(came, key=_attempt) if fact.redelivery_count else came)
             if fact.permits > len(came):
                 part.left(fact.permits - len(came))
@@ -231,11 +254,12 @@ class PulsarQueue(PartingRole):
 
     def _let_out(self, partition: int, key: Key, index: int, done: bool) -> None:
         """A message that stayed here out of sight: it is acknowledged, or nobody's until it comes again."""
-        hand = self._hand(partition)
+        part = self._feed.part(partition)
+        hand = self._hand(part)
         if not done:
             hand.back(key, index)
         elif key in hand.entries:
-            hand.acknowledged(key, index, self._feed.ahead(self._feed.part(partition)))
+            hand.acknowledged(key, index, self._feed.ahead(part))
 
     # -- ends of a delivery -------------------------------------------------------------------------------------
 
@@ -244,33 +268,70 @@ class PulsarQueue(PartingRole):
         position = delivery.position
         if not isinstance(position, MessageId):
             raise OptionError(f"not a delivery of this queue: {delivery!r}")
-        key = (position.ledger, position.entry)
-        entry = self._hand(position.partition).entries.get(key)
+        part, key = self._feed.part(position.partition), (position.ledger, position.entry)
+        entry = self._hand(part).entries.get(key)
         if entry is None or position.index not in entry.held:
-            raise Revoked("the message was ended before", partitions=((self.topic, position.partition),), position=position)
-        return self._feed.part(position.partition), key, position.index
+            raise self._revoked(delivery)
+        return part, key, position.index
 
-    @operation
-    def _end(self, delivery: Delivery, done: bool, timeout: float) -> Steps[None]:
+    def _revoked(self, delivery: Delivery) -> Revoked:
+        where = delivery.position
+        return Revoked("the message was ended before", partitions=((self.topic, where.partition),), position=where)
+
+    def _ending(self, item: Item, delivery: Delivery, done: bool, timeout: float, wait: bool = False) -> Steps[None]:
+        """`_end`, as steps."""
         with self._only:
             deadline = due(timeout)
-            held = self._held(delivery)
-            if done:
-                yield from self._ack(*held, deadline)
+            _, _, entry, index = item
+            if index not in entry.held:
+                raise self._revoked(delivery)
+            if index in entry.owed:
+                self._hand(entry.part).owes_not(entry, index)
+            if not done:
+                yield from self._release(entry.part, entry.key, index, deadline)
+            elif wait or self._alone:
+                yield from self._ack(entry.part, entry.key, index, deadline)
             else:
-                yield from self._release(*held, deadline)
+                self._ack_later(entry, index)
+
+    @quick(_ending)
+    def _end(self, item: Item, delivery: Delivery, done: bool, timeout: float, wait: bool = False) -> None:
+        if not done or wait or self._alone:
+            self._tasks.drive(self._ending(item, delivery, done, timeout, wait), NEVER)
+            return
+        due(timeout)
+        _, _, entry, index = item
+        with self._only:
+            if index not in entry.held:
+                raise self._revoked(delivery)
+            self._ack_later(entry, index)
+
+    def _ack_later(self, entry: InHand, index: int) -> None:
+        acking = self._acking
+        self._hands[entry.part.partition].owes(entry, index, acking.waiting)
+        acking.more()
+
+    @operation
+    def flush(self, timeout: float = 30.0) -> Steps[None]:
+        """Send the acks that wait, and wait until the broker has said of all that it took them.
+
+        Raises:
+            PulsarError: it refused some, named in the text; they come again. TimedOut: it may not have taken those that are named.
+        """
+        with self._only:
+            yield from self._acking.settling(due(timeout), lambda: True)
 
     def _end_later(self, delivery: Delivery, seconds: float) -> None:
         with self._only:
             part, key, index = self._held(delivery)
-            entry = self._hand(part.partition).entries[key]
+            entry = self._hand(part).entries[key]
             # in hand to the last: where a signal breaks in, it may be released again
             self._give_back_in(seconds, part, key, index)
             entry.delayed.add(index)
             entry.held.discard(index)
 
     def _ack(self, part: PartitionConsumer, key: Key, index: int, deadline: float) -> Steps[None]:
-        hand = self._hand(part.partition)
+        hand = self._hand(part)
         entry = hand.entries[key]
         yield from self._feed.ask_again(part, _acknowledgement(part, key, entry.wanted - {index}, index, entry.size), deadline)
         hand.acknowledged(key, index, self._feed.ahead(part))
@@ -286,10 +347,14 @@ class PulsarQueue(PartingRole):
 
     def _give_up(self, part: PartitionConsumer, key: Key, index: int) -> None:
         """Have the broker hand the entry out again, which may be asked twice."""
+        hand = self._hand(part)
+        entry = hand.entries.get(key)
+        if self._acking.waiting:
+            self._acking.send()  # before another worker is handed what of the entry is done
         part.tell(_redeliver(part, key))
-        part.left(sum(item[2] == (part, key) for item in self._next))
-        self._next = deque(item for item in self._next if item[2] != (part, key))
-        self._hand(part.partition).released(key, index)
+        part.left(sum(item[2] is entry for item in self._next))
+        self._next = deque(item for item in self._next if item[2] is not entry)
+        hand.released(key, index)
 
     def _give_back_in(self, seconds: float, part: PartitionConsumer, key: Key, index: int) -> None:
         self._cluster.loop.call_at(time.monotonic() + seconds, self._give_back, part, key, index)
@@ -322,7 +387,7 @@ class PulsarQueue(PartingRole):
         """
         with self._only:
             part, key, index = self._held(delivery)
-            entry = self._hand(part.partition).entries[key]
+            entry = self._hand(part).entries[key]
             told = False
             try:
                 turn.holds(partial(self._settled, part, key, index))
@@ -366,11 +431,25 @@ class PulsarQueue(PartingRole):
 
     def _parting(self, deadline: float) -> Steps[None]:
         """Leave the subscription: what is in hand and not acked goes to other workers."""
+        problem: WireprotoError | None = None
+        try:
+            yield from self._acking.settling(deadline, self._nobody_inside)
+        except WireprotoError as why:
+            problem = why
         yield from self._feed.closing(deadline)
         self._cluster.roles.forget(self)
+        if problem is not None:
+            raise problem
+
+    def _nobody_inside(self) -> bool:
+        try:
+            self._only.wait(time.monotonic())
+        except (TimedOut, ConcurrentUse):
+            return False
+        return True
 
 
-def _attempt(item: tuple[Any, int, Place, int]) -> int:
+def _attempt(item: Item) -> int:
     """Of a message that waits: which time it is handed out next."""
     return item[1]
 

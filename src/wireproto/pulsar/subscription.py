@@ -113,10 +113,11 @@ class Permits:
 
     Attributes:
         largest: bytes of the largest entry that there may be: the first grants are for that much, before any size is known.
+        seen: how many left the queue. look_at: how many may have left it before `more` can give anything.
         most: messages that may be on their way or unread; of a batch they come all.
     """
 
-    __slots__ = ("_granted", "_seen", "_size", "_untold", "largest", "most", "window")
+    __slots__ = ("_granted", "_size", "_untold", "largest", "look_at", "most", "seen", "window")
 
     def __init__(self, window: int) -> None:
         self.window = window
@@ -124,12 +125,12 @@ class Permits:
         self.most = MOST_PERMITS
         self._granted = 0
         self._untold = 0  # of these: perhaps nobody has told the broker, for a signal handler broke in
-        self._seen = 0
+        self.seen = self.look_at = 0
         self._size = 0.0
 
     def over(self) -> None:
         """The consumer is gone, and what it was granted."""
-        self._granted = self._untold = 0
+        self._granted = self._untold = self.look_at = 0
 
     def handed(self, messages: int, size: int) -> None:
         """`messages` of `size` bytes left the queue."""
@@ -139,22 +140,19 @@ class Permits:
     def left(self, messages: int) -> None:
         """So many left the queue."""
         self._granted -= messages
-        self._seen += messages
+        self.seen += messages
 
     def measured(self, messages: int, size: int) -> None:
         """So many have so many bytes."""
         if messages:
             self._size = size / messages if not self._size else (self._size * 3 + size / messages) / 4
-
-    @property
-    def seen(self) -> int:
-        """How many left the queue."""
-        return self._seen
+            self.look_at = 0
 
     def back(self, seen: int) -> None:
         """What left the queue since then is there again."""
-        self._granted += self._seen - seen
-        self._seen = seen
+        self._granted += self.seen - seen
+        self.seen = seen
+        self.look_at = 0
 
     def told(self) -> None:
         """The broker has been told of what `more` gave."""
@@ -165,10 +163,13 @@ class Permits:
         rather too many than too few."""
         want = max(1, min(self.most, self.window // self.largest))
         if self._size:
-            want = max(1, min(self.most, int(self.window / self._size), want + GROWTH * self._seen))
+            want = max(1, min(self.most, int(self.window / self._size), want + GROWTH * self.seen))
         granted = self._granted - self._untold
         if granted * 2 > want:
+            # not before so many more have left: each takes one from what is granted, and lets `GROWTH` more be wanted at most
+            self.look_at = self.seen + -(-(granted * 2 - want) // (2 + GROWTH))
             return 0
+        self.look_at = 0
         self._granted, self._untold = want, want - granted
         return self._untold
 

@@ -202,7 +202,7 @@ class PulsarTransactions(Transactions[PulsarProducer]):
         """See `PulsarTransaction.ack`."""
         from .queue import PulsarQueue
 
-        queue = getattr(delivery._end, "__self__", None)
+        queue = getattr(delivery._end_later, "__self__", None)
         if not isinstance(queue, PulsarQueue) or not queue.of(self.cluster):
             raise UsageError(f"a transaction acknowledges what came from a queue of its own client, not {delivery!r}")
         yield from self._within(turn, queue.acking_within(turn, delivery, deadline))

@@ -5,8 +5,9 @@ fetched before it heard of an acknowledgement.
 
     wanted     nobody has acknowledged it yet      held      with the user         delayed   released, to be given back later; or with a
     waiting    decoded, not handed out yet         done      acknowledged since the          transaction, until that has ended
-                                                             consumer was opened
+                                                             consumer was opened   owed      of these: the broker has not answered yet
 
+What is owed is passed over whenever it comes, by whichever consumer, and an entry that has some is kept for that.
 A broker counts how often it sent an entry again, for whichever message of it; what of that was not for a message, as this worker knows, is
 left out of the message's own count.
 
@@ -16,6 +17,10 @@ Must not: send anything.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .partition_consumer import PartitionConsumer
 
 Key = tuple[int, int]
 """(ledger, entry)"""
@@ -23,15 +28,18 @@ KEPT = 1000
 """Entries whose counts are kept; some go to other workers, and nobody says so."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class InHand:
     """An entry that this worker has messages of, by their indexes.
 
     Attributes:
+        part, key: where it is.
         size: messages in the batch, 0 outside one. sent: times that it was sent again, as the broker said last.
         consumer: id of the one that it came to last.
     """
 
+    part: PartitionConsumer
+    key: Key
     size: int
     sent: int = 0
     consumer: int = 0
@@ -40,11 +48,20 @@ class InHand:
     waiting: set[int] = field(default_factory=set)
     done: set[int] = field(default_factory=set)
     delayed: set[int] = field(default_factory=set)
+    owed: set[int] = field(default_factory=set)
 
     @property
     def idle(self) -> bool:
         """Whether this worker has nothing of it."""
         return not (self.held or self.waiting or self.delayed)
+
+    def arrives_first(self, indexes: list[int]) -> bool:
+        """Its messages have come, of which this worker had nothing; False: it had something, and nothing was done."""
+        if self.wanted or self.done or self.held or self.delayed or self.waiting:
+            return False
+        self.wanted.update(indexes)
+        self.waiting.update(indexes)
+        return True
 
     def arrives(self, index: int) -> bool:
         """A message has come; whether it is to be handed out."""
@@ -56,10 +73,16 @@ class InHand:
 
 
 class Unacked:
-    """The entries of one partition."""
+    """The entries of one partition.
 
-    def __init__(self) -> None:
+    Attributes:
+        entries: those that this worker has messages of. owing: those that have something owed.
+    """
+
+    def __init__(self, part: PartitionConsumer) -> None:
+        self._part = part
         self.entries: dict[Key, InHand] = {}
+        self.owing: dict[Key, InHand] = {}
         self.looked_at = 0
         self._unmet: dict[Key, dict[int, int]] = {}  # times that a message was sent again and not handed out, by index
         self._done: dict[Key, int] = {}  # acknowledged whole, oldest first: passed over until so many frames were looked at
@@ -67,9 +90,11 @@ class Unacked:
     def begins(self) -> None:
         """A new consumer: what was not handed out yet comes again, without what the broker was told is done."""
         self._done.clear()
+        for entry in self.owing.values():
+            entry.done &= entry.owed
         for key, entry in list(self.entries.items()):
             entry.waiting.clear()
-            entry.done.clear()
+            entry.done &= entry.owed
             self._drop_idle(key, entry)
 
     def looks_at(self, key: Key, size: int) -> InHand | None:
@@ -79,7 +104,12 @@ class Unacked:
             return None
         entry = self.entries.get(key)
         if entry is None:
-            entry = self.entries[key] = InHand(size)
+            entry = self.owing.get(key)
+            if entry is None:
+                entry = InHand(self._part, key, size)
+            elif not entry.wanted:
+                return None
+            self.entries[key] = entry
         return entry
 
     def attempt(self, key: Key, index: int, sent: int) -> int | None:
@@ -120,6 +150,42 @@ class Unacked:
         self._unmet.pop(key, None)
         self._done[key] = self.looked_at + ahead
         del self.entries[key]
+
+    def owes(self, entry: InHand, index: int, waiting: dict[InHand, None]) -> None:
+        """One message is done, and the broker is told so with all that waits. In hand to the last, as in `acknowledged`."""
+        key = entry.key
+        entry.owed.add(index)
+        entry.done.add(index)
+        self.owing[key] = entry
+        entry.wanted.discard(index)
+        if not entry.wanted:
+            self._unmet.pop(key, None)
+            self.entries.pop(key, None)
+        waiting[entry] = None
+        entry.held.discard(index)
+
+    def owes_not(self, entry: InHand, index: int) -> None:
+        """One message is not done: it is in hand still, for a signal handler raised while it was acknowledged."""
+        entry.wanted.add(index)
+        self.entries[entry.key] = entry
+        entry.done.discard(index)
+        self.settled(entry, {index}, 0)
+
+    def settled(self, entry: InHand, indexes: set[int], ahead: int) -> None:
+        """The broker has heard that so many of an entry's messages are done. `ahead` is as in `acknowledged`."""
+        entry.owed -= indexes
+        if entry.owed or self.owing.get(entry.key) is not entry:
+            return
+        if not entry.wanted:
+            self._done[entry.key] = self.looked_at + ahead
+        del self.owing[entry.key]
+
+    def refused(self, entry: InHand, indexes: set[int]) -> None:
+        """The broker does not take so many of an entry's messages for done: they come again."""
+        indexes &= entry.owed
+        entry.done -= indexes
+        entry.wanted |= indexes
+        self.settled(entry, indexes, 0)
 
     def released(self, key: Key, index: int) -> None:
         """One message is given back, and what of its entry was not handed out comes again with it. May be said again."""

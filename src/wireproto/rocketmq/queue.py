@@ -210,8 +210,8 @@ class RocketQueueConsumer(PartingRole):
         sharing.gone -= gone
 
     @operation
-    def _end(self, delivery: Delivery, acked: bool, timeout: float) -> Steps[None]:
-        """Ack or release; `Delivery` calls it."""
+    def _end(self, delivery: Delivery, acked: bool, timeout: float, wait: bool = True) -> Steps[None]:
+        """Ack or release; `Delivery` calls it. Both wait by themselves."""
         with self._only:
             deadline = due(timeout)
             self._sharing.member.polled()

@@ -1,0 +1,255 @@
+"""Acknowledgements of a worker on their way to its brokers: gathered, and sent in groups that are answered.
+
+What it is: one ACK names many entries, of a batch the set of those messages that are still wanted. Only `settling` waits for the answers.
+
+    ack ── owed (`unacked`), and in the next group ── `interval` is over, the group has `MOST` entries, or `send` is called: ACK
+        ── answered: done ── refused for a passing reason: again, for `patience` seconds ── refused: told, and it comes again
+        ── its consumer is gone: what is owed goes to the next one, before anything is granted to that
+
+What is owed when a consumer is lost may come again: the worker passes it over, wherever its entry comes from.
+Belongs to the worker's thread, but for `send`, which the keeper's timer calls, too. Where a signal handler raises in `send`, what was taken
+for a group and not sent is owed all the same; `doubt` has the next one send all of that.
+Must not: know what is in hand, or wait in `send`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from wireproto._net import Call
+from wireproto.errors import BufferFull, TimedOut, WireprotoError
+from wireproto.net.retry import Policy, Verdict, verdict
+from wireproto.net.task import Steps
+
+from . import PulsarApi_pb2 as api
+from .acks import words
+from .codes import ConsumerNotFound
+from .frames import encode, message_id, reply_body
+from .unacked import InHand, Unacked
+
+if TYPE_CHECKING:
+    from wireproto._net import Loop
+    from wireproto.net.told import Told
+
+    from .feed import Feed
+    from .partition_consumer import PartitionConsumer
+
+MOST = 1000
+"""Entries of a group."""
+PAUSE = Policy(first=0.1, factor=2.0, ceiling=5.0, jitter=0.2)
+"""How long until a group that was refused, or found no room, is sent again."""
+SHOWN = 10
+"""Message ids that an error names of each group."""
+LOOKS = 0.02
+"""Seconds between looks at whether another thread has come out of its call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What one ACK says: entries of a partition with the indexes that are done, and the consumer that it was sent for."""
+
+    part: PartitionConsumer
+    consumer: int
+    entries: list[tuple[InHand, set[int]]]
+
+
+class Acking:
+    """The acknowledgements of one worker.
+
+    Args:
+        hands: what the worker has, by partition. interval: seconds until an acknowledgement is sent. patience: seconds for which a broker
+            may refuse one for a passing reason.
+
+    Attributes:
+        waiting: entries with messages that are done, for the next group. doubt: whether a signal handler broke into something here.
+        failure: why one was refused, until it has been raised.
+    """
+
+    def __init__(self, loop: Loop, told: Told, feed: Feed, hands: Mapping[int, Unacked], interval: float, patience: float) -> None:
+        self._loop = loop
+        self._told = told
+        self._feed = feed
+        self._hands = hands
+        self._interval = interval
+        self._patience = patience
+        self.waiting: dict[InHand, None] = {}
+        self.doubt = False
+        self.failure: WireprotoError | None = None
+        self._armed = False
+        self._asked: dict[Call, None] = {}
+        self._refused: dict[int, tuple[float, int]] = {}  # by partition: since when, and how often
+
+    def more(self) -> None:
+        """One more entry waits: see that it is sent in time."""
+        if len(self.waiting) >= MOST or self.doubt:
+            self.send()
+        elif not self._armed:
+            self._arm(self._interval)
+
+    def pauses(self) -> None:
+        """The worker is about to wait: raise what is to be raised, and see that what waits is sent in time."""
+        self.raise_failure()
+        if self.waiting or self.doubt:
+            self.more()
+
+    def _arm(self, seconds: float) -> None:
+        self._loop.call_at(time.monotonic() + seconds, self._tick)
+        self._armed = True
+
+    def _tick(self) -> None:
+        """The time of a group is over. Keeper thread."""
+        self._armed = False
+        self.send()
+
+    def send(self) -> None:
+        """Send what waits, of partitions that are open; of others it goes with the next consumer."""
+        try:
+            if self.doubt:
+                self.waiting.update(dict.fromkeys(self._owing()))
+                self.doubt = False
+            self._send()
+        except BaseException:
+            self.doubt = True
+            raise
+
+    def _send(self) -> None:
+        groups: dict[PartitionConsumer, list[tuple[InHand, set[int]]]] = {}
+        while self.waiting:
+            try:
+                entry, _ = self.waiting.popitem()  # what is done from here on waits anew
+            except KeyError:  # the other thread was quicker
+                break
+            owed = entry.owed.copy()
+            if owed:
+                groups.setdefault(entry.part, []).append((entry, owed))
+        for part, entries in groups.items():
+            entries.reverse()  # oldest first
+            for at in range(0, len(entries), MOST):
+                self._submit(part, entries[at : at + MOST])
+
+    def _submit(self, part: PartitionConsumer, entries: list[tuple[InHand, set[int]]]) -> None:
+        conn, consumer = part.conn, part.id
+        if conn is None:
+            return
+        command = api.CommandAck(consumer_id=consumer, ack_type=api.CommandAck.Individual, request_id=conn.next_token())
+        for entry, _ in entries:
+            wanted = entry.wanted.copy()  # what was done since `owed` was looked at is said twice
+            data = command.message_id.add(ledgerId=entry.key[0], entryId=entry.key[1])
+            if wanted:
+                data.batch_size = entry.size
+                data.ack_set.extend(words(wanted, entry.size))
+        try:
+            call = conn.submit(command.request_id, encode(command), mailbox=self._feed.box, context=Group(part, consumer, entries))
+            self._asked[call] = None
+        except BufferFull:
+            self.waiting.update(dict.fromkeys(entry for entry, _ in entries))
+            self._arm(PAUSE.delay(1))
+        except WireprotoError:
+            pass  # the connection is lost
+
+    def ready(self, part: PartitionConsumer) -> None:
+        """A partition has a new consumer: say again what the one before may not have heard."""
+        for call in [call for call in list(self._asked) if call.context.part is part]:
+            call.cancel()
+            self._asked.pop(call, None)
+        hand = self._hands.get(part.partition)
+        if hand is not None and hand.owing:
+            self.waiting.update(dict.fromkeys(hand.owing.values()))
+            self.send()
+
+    def answered(self, call: Call) -> None:
+        """A broker's answer to a group."""
+        self._asked.pop(call, None)
+        group: Group = call.context
+        part, frame = group.part, call.frame
+        if group.consumer != part.id or frame is None:  # said again for the consumer that followed, or follows
+            return
+        try:
+            reply_body(frame, call.conn.peer, topic=part.topic, partition=part.partition)
+        except ConsumerNotFound:
+            self._feed.lost(part)
+        except WireprotoError as why:
+            self._refuse(group, why)
+        else:
+            self._refused.pop(part.partition, None)
+            hand, ahead = self._hands[part.partition], self._feed.ahead(part)
+            for entry, indexes in group.entries:
+                hand.settled(entry, indexes, ahead)
+
+    def _refuse(self, group: Group, why: WireprotoError) -> None:
+        """Say it again after a pause; where that is no use, give it up."""
+        part, now = group.part, time.monotonic()
+        since, times = self._refused.get(part.partition, (now, 0))
+        pause = PAUSE.delay(times + 1)
+        if verdict(why) is not Verdict.NEVER and now + pause - since < self._patience:
+            self._refused[part.partition] = since, times + 1
+            self._loop.call_at(now + pause, self._again, group)
+            return
+        self._refused.pop(part.partition, None)
+        names = _names(part, group.entries)
+        self._told.warning(("ack", part.name), "%s[%d]: acks were refused, these messages come again: %s: %s", *part.owner, names, why)
+        why.text += f"; not acknowledged, so that they come again: {names}"
+        self.failure = self.failure or why
+        hand = self._hands[part.partition]
+        for entry, indexes in group.entries:
+            hand.refused(entry, indexes)
+        places = [message_id(*entry.key) for entry, _ in group.entries]
+        part.tell(api.CommandRedeliverUnacknowledgedMessages(consumer_id=part.id, message_ids=places))
+
+    def _again(self, group: Group) -> None:
+        """Keeper thread."""
+        self.waiting.update(dict.fromkeys(entry for entry, _ in group.entries))
+        self._tick()
+
+    def raise_failure(self) -> None:
+        """Raise, once, why an acknowledgement was refused."""
+        failure = self.failure
+        if failure is not None:
+            self.failure = None
+            raise failure
+
+    def _owing(self) -> list[InHand]:
+        return [entry for hand in list(self._hands.values()) for entry in list(hand.owing.values())]
+
+    def settling(self, deadline: float, alone: Callable[[], bool]) -> Steps[None]:
+        """Until everything is answered.
+
+        Args:
+            alone: whether nobody else is in a call of the worker, who would take in what comes.
+        Raises:
+            TimedOut: naming what may come again. Why one was refused, or why a partition is not open.
+        """
+        while owing := self._owing():
+            if not alone():
+                self.send()
+                if not any(not call.done for call in list(self._asked)):
+                    return
+                yield min(deadline, time.monotonic() + LOOKS)
+                if time.monotonic() >= deadline:
+                    raise self._late(owing)
+                continue
+            part = next((entry.part for entry in owing if not entry.part.open), None)
+            if part is not None:
+                try:
+                    yield from self._feed.attached(part, deadline)
+                except WireprotoError as why:
+                    why.text += f"; acks not sent: {_names(part, [(entry, entry.owed) for entry in owing])}"
+                    raise
+            self.send()
+            if not (yield from self._feed.more(deadline)):
+                raise self._late(owing)
+        self.raise_failure()
+
+    def _late(self, owing: Collection[InHand]) -> TimedOut:
+        first = next(iter(owing)).part
+        names = _names(first, [(entry, entry.owed) for entry in owing])
+        return TimedOut(f"no answer to acks in time, so that these may come again: {names}", topic=first.topic)
+
+
+def _names(part: PartitionConsumer, entries: Collection[tuple[InHand, set[int]]]) -> str:
+    """Ids of the messages, ledger:entry:index."""
+    found = [f"{entry.key[0]}:{entry.key[1]}:{index}" for entry, indexes in entries for index in sorted(indexes)]
+    return ", ".join(found[:SHOWN]) + (f" and {len(found) - SHOWN} more" if len(found) > SHOWN else "")
