@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -350,3 +351,16 @@ def test_asyncio_has_the_same_groups() -> None:
 
     with Handing(singles(7)) as server:
         asyncio.run(asyncio.wait_for(work(server), LONG))
+
+
+def test_a_close_within_a_receive_that_a_signal_handler_broke_into_sends_all(seven: Handing) -> None:
+    """Nobody else takes in the answers then, and the close does not wait for its whole time."""
+    with wireproto.connect(seven.url, ack_group_time=LATER) as client:
+        queue = client.queue("t", "group")
+        for delivery in take(queue, 7):
+            delivery.ack()
+        with queue._only:
+            began = time.monotonic()
+            queue.close(LONG)
+            assert time.monotonic() - began < LONG / 2
+        assert seven.gone == set(range(7))

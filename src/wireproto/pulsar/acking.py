@@ -144,6 +144,8 @@ class Acking:
         try:
             call = conn.submit(command.request_id, encode(command), mailbox=self._feed.box, context=Group(part, consumer, entries))
             self._asked[call] = None
+            if call.done:  # the other thread may have taken its answer in already
+                self._asked.pop(call, None)
         except BufferFull:
             self.waiting.update(dict.fromkeys(entry for entry, _ in entries))
             self._arm(PAUSE.delay(1))
@@ -225,7 +227,9 @@ class Acking:
         while owing := self._owing():
             if not alone():
                 self.send()
-                if not any(not call.done for call in list(self._asked)):
+                if all(call.done for call in list(self._asked)):
+                    if unsent := [entry for entry in owing if not entry.part.open]:
+                        raise self._late(unsent)
                     return
                 yield min(deadline, time.monotonic() + LOOKS)
                 if time.monotonic() >= deadline:
@@ -246,7 +250,7 @@ class Acking:
     def _late(self, owing: Collection[InHand]) -> TimedOut:
         first = next(iter(owing)).part
         names = _names(first, [(entry, entry.owed) for entry in owing])
-        return TimedOut(f"no answer to acks in time, so that these may come again: {names}", topic=first.topic)
+        return TimedOut(f"no answer to acks, so that these may come again: {names}", topic=first.topic)
 
 
 def _names(part: PartitionConsumer, entries: Collection[tuple[InHand, set[int]]]) -> str:
