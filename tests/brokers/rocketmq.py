@@ -198,7 +198,7 @@ class RocketMQ(Broker):
             f"-Duser.home={self.folder}",
             "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
             "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.98",
-            "-Drmq.logback.level=WARN",
+            f"-Drmq.logback.configurationFile={self.folder / 'conf' / 'logback_broker.xml'}",  # 5.x; its own writes a dozen files
             f"-Drocketmq.serialize.type={'ROCKETMQ' if self._binary else 'JSON'}",
             *_OPENS,
         ]
