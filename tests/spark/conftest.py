@@ -26,6 +26,8 @@ SOURCE = Path(__file__).parents[2] / "src"
 WARM = Path(__file__).with_name("warm")
 FEWER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 """Keeps checkpoints with a third of the programs that the default starts, a `readlink` for each look at a file."""
+PLAIN = "org.apache.hadoop.fs.RawLocalFileSystem"
+"""Keeps no sum beside each file: that is another file, and a `chmod` more."""
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Flags of a JVM that ends before its second compiler and threads for its collector pay."""
 _numbers = itertools.count()
@@ -90,6 +92,7 @@ def spark(connector: str | None, quick_drivers: None, standard_error: Path) -> I
             .config("spark.sql.streaming.numRecentProgressUpdates", "50")
             .config("spark.python.unix.domain.socket.enabled", "true")
             .config("spark.sql.streaming.checkpointFileManagerClass", FEWER)
+            .config("spark.hadoop.fs.file.impl", PLAIN)
             .config("spark.sql.python.filterPushdown.enabled", "true")
             .config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
             .config("spark.connect.grpc.binding.address", "127.0.0.1")
