@@ -171,6 +171,21 @@ def test_a_question_that_outlasts_its_time_is_given_up(monkeypatch: pytest.Monke
         client.cluster.drive(finding(client.cluster, "t", {-1: T}, {("t", -1): EARLIEST}, due(0.1)), float("inf"))
 
 
+def test_what_other_partitions_answered_is_known_where_one_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def put(self: Question, where: Any, deadline: float) -> Any:
+        if self._name == "silent":
+            yield time.monotonic() + 60.0
+        return (7, 3), True
+
+    monkeypatch.setattr(Question, "put", put)
+    names = {0: "a", 1: "silent", 2: "b"}
+    with serving() as server, wireproto.connect(server.url) as client:
+        asked = finding(client.cluster, "t", names, {("t", number): LATEST for number in names}, due(0.2))
+        with pytest.raises(TimedOut, match=r"t\[1\]") as caught:
+            client.cluster.drive(asked, float("inf"))
+    assert caught.value.known == {("t", number): MessageId("t", number, 7, 3, after=True) for number in (0, 2)}
+
+
 # -- workers --------------------------------------------------------------------------------------------------------------
 
 

@@ -131,7 +131,11 @@ class PulsarAdmin(Closing):
     def positions(
         self, topic: str, at: Where = LATEST, *, partitions: Collection[int] | None = None, timeout: float = 30.0
     ) -> Steps[dict[TopicPartition, Position]]:
-        """Where EARLIEST, LATEST or AtTime lie now in each partition, or in these. LATEST is the place after the last record."""
+        """Where EARLIEST, LATEST or AtTime lie now in each partition, or in these. LATEST is the place after the last record.
+
+        Raises:
+            TransportError: a broker does not answer; `known` has the positions that the others answered.
+        """
         deadline = due(timeout)
         names = dict((yield from self._cluster.naming(topic, deadline, create=False)))
         keys = [(topic, number) for number in names if partitions is None or number in partitions]

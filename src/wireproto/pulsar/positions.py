@@ -52,25 +52,35 @@ def finding(
     Args:
         names: full name of each partition.
         chosen: what is asked of each partition.
+    Raises:
+        what the first partition in question came to; `known` has the positions that the others answered.
     """
     found = {key: where for key, where in chosen.items() if isinstance(where, MessageId)}
     asked = {}
     conns: set[Connection] = set()
+    problem: WireprotoError | None = None
     purpose = f"positions-{cluster.next_role()}"
     try:
         for key in chosen.keys() - found.keys():
             question = Question(cluster, names[key[1]], purpose, conns)
             asked[key] = cluster.tasks.spawn(question.put(chosen[key], deadline), f"where {key[0]}[{key[1]}] begins and ends")
         for key, task in asked.items():
-            if not task.done and not (yield task, deadline):
-                raise TimedOut(f"{task.name}: not done in time")
-            place, after = task.result()
-            found[key] = MessageId(topic, key[1], *place, after=after)
+            try:
+                if not task.done and not (yield task, deadline):
+                    raise TimedOut(f"{task.name}: not done in time")
+                place, after = task.result()
+            except WireprotoError as why:
+                problem = problem or why
+            else:
+                found[key] = MessageId(topic, key[1], *place, after=after)
     finally:
         for task in asked.values():
             task.cancel(Closed("nobody waits for it any more"))
         for conn in conns:
             cluster.drop(conn)
+    if problem is not None:
+        problem.known = found
+        raise problem
     return found
 
 
