@@ -300,7 +300,8 @@ def test_partitions_that_are_added_are_read_from_their_beginning(broker: DevBrok
     with wireproto.connect(broker.url("kafka")) as other, wireproto.connect(broker.url("kafka"), metadata_max_age=0.2) as client:
         other.admin().create_topic(name)
         group = f"group-{name}"
-        with client.reader(name, start=start) if "reader" in role else client.consumer(name, group, start=start) as ours:
+        made = client.reader(name, start=start) if "reader" in role else client.consumer(name, group, start=start, auto_commit=True)
+        with made as ours:
             until = soon()
             while not ours.positions:
                 ours.poll(0.1)
