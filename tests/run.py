@@ -355,6 +355,7 @@ def main() -> int:
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the parts as Ctrl-C does
     environment = dict(os.environ) | {"PATH": f"{BIN}:{os.environ['PATH']}", "MYPYPATH": "tests", "PYTHONUNBUFFERED": "1"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of a thousand Python processes compiles what it imports anew
     environment[chance.VARIABLE] = str(given.seed)
     began = time.monotonic()
     begun = commit()
