@@ -62,7 +62,7 @@ seconds:
 
 # What becomes of a fault at each step of a client's life, measured.
 faults: $(VENV)/ready
-	@PYTHONPATH=src:tests $(PYTHON) -m steps
+	@PYTHONPATH=src:tests $(BIN)/python -m steps
 
 # Lint, and the unit and wire tests of what changed since the last commit on main: two minutes at most; make check ARGS="--since HEAD~3".
 check: $(VENV)/ready

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..due import due
-from ..errors import BrokerError, UnsupportedVersion, WireprotoError
+from ..errors import BrokerError, TransportError, UnsupportedVersion, WireprotoError
 from ..flow.beside import answers
 from ..flow.resolve import named, shown
 from ..net.closing import Closing
@@ -262,12 +262,18 @@ class KafkaAdmin(TransactionAdmin, Closing):
         """
         cluster, deadline = self._cluster, due(timeout)
         yield from cluster.retrying(lambda: cluster.refreshing((), deadline), deadline)
-        late = min(deadline, time.monotonic() + cluster.options.request_timeout)
-        asked = {
-            peer_name(node.address): cluster.asking(ListGroupsRequest(), late, cluster.to_node(number), check=_code)
-            for number, node in cluster.metadata.nodes.items()
-        }
-        replies, _ = yield from answers(cluster.tasks, cluster.told, asked)
+        while True:
+            late = min(deadline, time.monotonic() + cluster.options.request_timeout)
+            asked = {
+                peer_name(node.address): cluster.asking(ListGroupsRequest(), late, cluster.to_node(number), check=_code)
+                for number, node in cluster.metadata.nodes.items()
+            }
+            try:
+                replies, _ = yield from answers(cluster.tasks, cluster.told, asked)
+                break
+            except TransportError:  # none has answered: all are asked again while there is time
+                if not late <= time.monotonic() < deadline:
+                    raise
         return sorted({group.group_id for reply in replies.values() for group in reply.groups})
 
     @operation
