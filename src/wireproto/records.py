@@ -178,10 +178,7 @@ class Delivery:
         Raises:
             Revoked: the message was no longer ours.
         """
-        if wait:
-            self._end(self, True, timeout, True)
-        else:
-            self._end(self, True, timeout)
+        self._end(self, True, timeout, wait)
 
     def release(self, timeout: float = 30.0, *, after: float | Callable[[int], float] | None = None) -> None:
         """Give it back: the broker hands it out again, to this or another consumer.

@@ -52,7 +52,7 @@ class Delivery:
 
     async def ack(self, timeout: float = 30.0, *, wait: bool = False) -> None:
         """Done with it; see `wireproto.records.Delivery.ack`."""
-        await self._queue.end(self.made, True, timeout, *((True,) if wait else ()))
+        await self._queue.end(self.made, True, timeout, wait)
 
     async def release(self, timeout: float = 30.0, *, after: float | Callable[[int], float] | None = None) -> None:
         """Give it back; see `wireproto.records.Delivery.release`."""
@@ -80,6 +80,6 @@ class Queue(AsyncRole[Any]):
         """Pulsar's: send the acks that wait, and wait until the broker has answered them all."""
         await self._do("flush", timeout=timeout)
 
-    async def end(self, made: records.Delivery, ack: bool, timeout: float, *wait: bool) -> None:
+    async def end(self, made: records.Delivery, ack: bool, timeout: float, wait: bool = False) -> None:
         """What `Delivery.ack` and `release` do."""
-        await self._host.drive(self._made_of(made._end)(made, ack, timeout, *wait))
+        await self._host.drive(self._made_of(made._end)(made, ack, timeout, wait))

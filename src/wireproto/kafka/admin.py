@@ -141,8 +141,7 @@ class KafkaAdmin(TransactionAdmin, Closing):
         try:
             yield from cluster.tasks.every([(f"asking node {node} for sizes", ask(node, led)) for node, led in nodes.items()], deadline)
             if without:
-                topic, partition = min(without)
-                raise LeaderNotAvailable(f"there is no leader of {shown(without)}", topic=topic, partition=partition)
+                raise positions.no_leader(without)
         except WireprotoError as why:
             why.known = found
             raise

@@ -10,11 +10,9 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from ..errors import WireprotoError
-from ..flow.resolve import shown
 from ..net.task import Steps
 from ..position import TopicPartition
 from . import positions
-from .codes import LeaderNotAvailable
 
 if TYPE_CHECKING:
     from .cluster import KafkaCluster
@@ -40,8 +38,7 @@ def lagging(
         problem = why
     lags = {key: max(0, ends[key] - cursor.position) for key, cursor in cursors.items() if key in ends}
     if without and problem is None:
-        topic, partition = min(without)
-        problem = LeaderNotAvailable(f"there is no leader of {shown(without)}", topic=topic, partition=partition)
+        problem = positions.no_leader(without)
     if problem is not None:
         problem.known = lags
         raise problem

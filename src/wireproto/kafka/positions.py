@@ -15,11 +15,11 @@ of asking twice. `flow.resolve` says what is asked of which.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TimedOut, WireprotoError
-from ..flow.resolve import Request, Resolver
+from ..flow.resolve import Request, Resolver, shown
 from ..net.retry import Verdict, verdict
 from ..position import AtTime, Earliest, LogOffset, Position, TopicPartition
 from . import wire
@@ -193,6 +193,12 @@ def by_leader(
             raise (LeaderNotAvailable if exists else UnknownTopicOrPartition)(topic=topic, partition=partition)
         nodes.setdefault(node.id, []).append((topic, partition))
     return nodes
+
+
+def no_leader(partitions: Collection[TopicPartition]) -> LeaderNotAvailable:
+    """Make the error that names these partitions, of which it is about the first."""
+    topic, partition = min(partitions)
+    return LeaderNotAvailable(f"there is no leader of {shown(partitions)}", topic=topic, partition=partition)
 
 
 def _request(cluster: KafkaCluster, times: Mapping[TopicPartition, int], committed: bool) -> ListOffsetsRequest:

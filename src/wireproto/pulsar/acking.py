@@ -3,12 +3,12 @@
 What it is: one ACK names many entries, of a batch the set of those messages that are still wanted. Only `settling` waits for the answers.
 
     ack ── owed (`unacked`), and in the next group ── `interval` is over, the group has `MOST` entries, or `send` is called: ACK
-        ── answered: done ── refused for a passing reason: again, for `patience` seconds ── refused: told, and it comes again
+        ── answered: done ── refused for a passing reason: again, for `patience` seconds ── refused: an error; it comes again
         ── its consumer is gone: what is owed goes to the next one, before anything is granted to that
 
 What is owed when a consumer is lost may come again: the worker passes it over, wherever its entry comes from.
-Belongs to the worker's thread, but for `send`, which the keeper's timer calls, too. Where a signal handler raises in `send`, what was taken
-for a group and not sent is owed all the same; `doubt` has the next one send all of that.
+Belongs to the worker's thread, but for `send`, which the timer of the I/O thread calls, too. Where a signal handler raises in `send`,
+what was taken for a group and not sent is owed all the same; `doubt` has the next one send all of that.
 Must not: know what is in hand, or wait in `send`.
 """
 
@@ -100,7 +100,7 @@ class Acking:
         self._armed = True
 
     def _tick(self) -> None:
-        """The time of a group is over. Keeper thread."""
+        """Send the group whose time is over. In the I/O thread."""
         self._armed = False
         self.send()
 
@@ -202,7 +202,7 @@ class Acking:
         part.tell(api.CommandRedeliverUnacknowledgedMessages(consumer_id=part.id, message_ids=places))
 
     def _again(self, group: Group) -> None:
-        """Keeper thread."""
+        """Send what was refused for a passing reason once more. In the I/O thread."""
         self.waiting.update(dict.fromkeys(entry for entry, _ in group.entries))
         self._tick()
 

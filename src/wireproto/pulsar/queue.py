@@ -170,15 +170,12 @@ class PulsarQueue(PartingRole):
     def _handed(self) -> Delivery:
         self._out = item = self._next[0]
         record, attempt, entry, index = item
-        permits = entry.part.permits
-        self._seen = permits.seen
+        self._seen = entry.part.permits.seen
         delivery = Delivery(record, attempt, partial(self._end, item), self._end_later)
         entry.waiting.discard(index)
         entry.held.add(index)
         self._next.popleft()
-        permits.left(1)
-        if permits.seen >= permits.look_at:
-            entry.part.flow()
+        entry.part.left(1)
         return delivery
 
     def _take_back(self) -> None:

@@ -5,7 +5,7 @@ on behind it: nothing is skipped and nothing repeated.
 
     AtTime as a start    the place of the first entry published then or later is found first
     LATEST as a stop     GET_LAST_MESSAGE_ID when the reader opens, inclusive
-    behind the end       a start that no entry has come to yet, in a ledger of another topic, say, is the topic's end; the log is told
+    behind the end       a start that no entry has come to yet, in a ledger of another topic, say, is the topic's end, with a warning
     gone                 a start in a ledger that is deleted is an error of each poll until `seek`, or as the option `reset` says
     not kept             a non-persistent topic is read from now on, whatever the start; LATEST as a stop ends that at once
     the end              the entry at the stop was seen, or the broker has no more before it: the last ones may be gone, or markers;

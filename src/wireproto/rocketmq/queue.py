@@ -210,7 +210,7 @@ class RocketQueueConsumer(PartingRole):
         sharing.gone -= gone
 
     @operation
-    def _end(self, delivery: Delivery, acked: bool, timeout: float, wait: bool = True) -> Steps[None]:
+    def _end(self, delivery: Delivery, acked: bool, timeout: float, wait: bool = False) -> Steps[None]:
         """Ack or release; `Delivery` calls it. Both wait by themselves."""
         with self._only:
             deadline = due(timeout)

@@ -403,7 +403,7 @@ class QueueWorker(PartingRole):
         self._made = False
 
     @operation
-    def _end(self, held: Claim, delivery: Delivery, ack: bool, timeout: float, wait: bool = True) -> Steps[None]:
+    def _end(self, held: Claim, delivery: Delivery, ack: bool, timeout: float, wait: bool = False) -> Steps[None]:
         deadline = due(timeout)
         name, version, scope = held.name, held.version, held.scope
         if self._claims.get(name) is not held:
