@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers import java, maven
+from brokers import java, maven, plugin
 
 ECHO = """import java.util.*;
 public class Echo { public static void main(String[] words) {
@@ -23,7 +23,7 @@ while (in.hasNextLine()) { System.out.println("{\\"read\\": " + in.nextLine() + 
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the archive of the program is to be; it has a cache of its own, and a pom without jars."""
     if shutil.which("javac") is None or shutil.which("jcmd") is None:
-        pytest.skip("no JDK on PATH")
+        plugin.missing("a JDK", "javac or jcmd is not on PATH")
     monkeypatch.setenv("WIREPROTO_CACHE", str(tmp_path / "cache"))
     (tmp_path / "Echo.java").write_text(ECHO)
     with zipfile.ZipFile(tmp_path / "other.jar", "w") as out:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers import maven
+from brokers import maven, plugin
 from brokers.process import Server, await_standstill
 from patience import until
 
@@ -89,7 +89,7 @@ System.out.println("on"); System.out.flush(); if (words.length > 0) Thread.sleep
 def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A class path with one program, and a cache of its own."""
     if shutil.which("javac") is None or shutil.which("jcmd") is None:
-        pytest.skip("no JDK on PATH")
+        plugin.missing("a JDK", "javac or jcmd is not on PATH")
     monkeypatch.setenv("WIREPROTO_CACHE", str(tmp_path / "cache"))
     (tmp_path / "Sleeper.java").write_text(SLEEPER)
     subprocess.run(["javac", "-d", str(tmp_path), str(tmp_path / "Sleeper.java")], check=True)
