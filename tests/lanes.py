@@ -25,6 +25,7 @@ SHIM = Path(__file__).resolve().parent / "brokers" / "shim.py"
 BEAT = 60.0  # seconds between two lines that say what is running
 PAUSE = 0.1
 LAST_WORDS = 30.0  # seconds for a job to end after Ctrl-C
+SETTLED = 20.0  # seconds behind the last beginning of a job after which what the machine leaves idle is what it leaves
 OUTCOMES = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "warnings", "errors")
 _COUNT = re.compile(rf"(\d+) ({'|'.join(OUTCOMES)}|error|warning)\b")
 _CLOSING = re.compile(r"\b(passed|failed|skipped|errors?|deselected)\b.* in \d")
@@ -37,7 +38,7 @@ class Job:
     Attributes:
         name: for people, and of its files.
         commands: argument vectors; one that fails does not keep the next from running.
-        cores: how much of the machine it needs: 1 computes, less mostly waits.
+        cores: how much of the machine it and what it starts take: 1 computes, less mostly waits.
         alone: whether nothing may run beside it.
         spare: whether it computes in the processor time that the others leave (nice 19): it needs no room, and one such job runs at a time.
     """
@@ -152,6 +153,12 @@ class _Running:
         sys.stdout.write(text.decode(errors="replace"))
         sys.stdout.flush()
 
+    @property
+    def number(self) -> int:
+        """Its process, which all others of the job descend from."""
+        assert self._child is not None
+        return self._child.pid
+
     def state(self) -> str:
         return f"{self.outcome.job.name} {clock(time.monotonic() - self._began)}"
 
@@ -161,8 +168,40 @@ def clock(seconds: float) -> str:
     return f"{int(seconds // 60)}:{int(seconds % 60):02}"
 
 
+class Idle:
+    """Measures how many processors did nothing, or only what is nice, since `restart`; the whole machine's.
+
+    Args:
+        stat: reads what /proc/stat says.
+    """
+
+    def __init__(self, stat: Callable[[], str] = Path("/proc/stat").read_text) -> None:
+        self._stat = stat
+        self.restart()
+
+    def restart(self) -> None:
+        self._began, (self._idle, self._whole) = time.monotonic(), self._ticks()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has measured."""
+        return time.monotonic() - self._began
+
+    def cores(self) -> float:
+        """Processors that were free, of those that the machine has; what a hypervisor took away was not free."""
+        idle, whole = self._ticks()
+        return (os.cpu_count() or 1) * (idle - self._idle) / max(whole - self._whole, 1)
+
+    def _ticks(self) -> tuple[int, int]:
+        user, nice, system, idle, waiting, *rest = map(int, self._stat().split("\n", 1)[0].split()[1:9])
+        return nice + idle + waiting, user + nice + system + idle + waiting + sum(rest)
+
+
 class Lanes:
     """Where jobs run.
+
+    A job begins where the numbers say that there is room, and where the machine has left as much idle as it takes for 20 seconds: jobs
+    that wait longer than others leave room that no number of theirs shows.
 
     Args:
         cores: of the machine; jobs that need no more than this together run beside each other.
@@ -178,6 +217,11 @@ class Lanes:
         self._cores, self._folder, self._environment, self._cwd = cores, folder, environment, cwd
         self._deadline, self._say = deadline, say
         self._running: list[_Running] = []
+        self._idle = Idle()
+
+    def names(self) -> dict[int, str]:
+        """Name the jobs that run, by the numbers of their processes."""
+        return {running.number: running.outcome.job.name for running in list(self._running)}
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
         """Run them, the first ones first where they fit; outcomes in the given order.
@@ -220,13 +264,17 @@ class Lanes:
             if job.alone and job is not waiting[0]:
                 continue  # only when all that stands before it is through
             waiting.remove(job)
+            self._idle.restart()
             self._running.append(_Running(job, self._folder, self._environment, self._cwd))
 
     def _fits(self, job: Job, others: Sequence[Job]) -> bool:
         """Whether the machine has room for a job beside these."""
         if job.spare:
             return not any(other.spare for other in others)
-        return sum(other.cores for other in others if not other.spare) + job.cores <= self._cores + 0.01
+        if sum(other.cores for other in others if not other.spare) + job.cores <= self._cores + 0.01:
+            return True
+        kept = (os.cpu_count() or 1) - self._cores  # for others, by the caller's wish
+        return self._idle.seconds >= SETTLED and self._idle.cores() - kept >= job.cores
 
     def _tell(self, outcome: Outcome, live: bool) -> None:
         if not live:

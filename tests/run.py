@@ -96,11 +96,13 @@ class Suite:
             yield from self._bench()
 
     def _wire(self) -> Iterator[Job]:
-        """Scripted peers: two sessions, for most of it waits."""
-        files = sorted(str(path.relative_to(CLONE)) for path in (CLONE / "tests/wire").rglob("test_*.py"))
-        of_one = [name for name in files if any(protocol in name for protocol in PROTOCOLS)]
-        yield self._pytest("wire of one protocol", *of_one, cores=0.25)
-        yield self._pytest("wire of all", *(name for name in files if name not in of_one), cores=0.25)
+        """Scripted peers: a session for the files of each protocol and one for the others, since most of it waits."""
+        left = sorted(str(path.relative_to(CLONE)) for path in (CLONE / "tests/wire").rglob("test_*.py"))
+        for protocol in PROTOCOLS:
+            files = [name for name in left if protocol in name]
+            left = [name for name in left if name not in files]
+            yield self._pytest(f"wire {protocol}", *files, cores=0.2)
+        yield self._pytest("wire of all", *left, cores=0.25)
 
     def _campaigns(self) -> Iterator[Job]:
         """A core each: beside one another they would find what the machine does, not what clients do."""
@@ -365,7 +367,7 @@ def main() -> int:
         jobs = Suite(given.parts or PARTS, folder, given.seed).jobs()
         machine = budget.Machine()
         first = install(lanes)
-        with Load() as load:
+        with Load(names=lanes.names) as load:
             outcomes = lanes.run(jobs) if first.verdict == "ok" else [Outcome(job) for job in jobs]
         machine.stop()
         first.counts = collections.Counter() if first.verdict == "ok" else collections.Counter(failed=1)  # installing is no test
@@ -374,6 +376,9 @@ def main() -> int:
         judgement = judged(lanes, outcomes, results, folder)
         say("\n=== whose processor time it was")
         say("\n".join(load.lines()))
+        say("cores that lanes count for a part, and what it and its brokers took in its busier minutes: ")
+        declared = {job.name: job.cores for job in jobs}
+        say(", ".join(f"{name} {declared[name]:.2f} {taken:.2f}" for name, taken in load.demands().items() if name in declared))
         boots = sorted(results.boots.items(), key=lambda each: -each[1])
         say(f"{sum(results.boots.values())} boots of servers in pytest: {', '.join(f'{name} {number}' for name, number in boots)}")
         code = 0 if report(outcomes, results, machine, given.seed, judgement) else 1

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import load
-from load import Load, kind
+from load import Load, Window, kind
 from patience import until
 
 BURN = """
@@ -82,10 +82,10 @@ def test_processes_below_processes_count_and_others_do_not() -> None:
     with Load(pause=0.05) as one, burning("java", "kafka.Kafka", seconds=0.4, through=True):
         until(lambda: one.seconds().get("kafka broker", 0.0) >= 0.4)
     known = {1: load.Process(0, 1, 0.0), 5: load.Process(1, 1, 0.0), 6: load.Process(5, 1, 0.0), 7: load.Process(6, 1, 0.0)}
-    assert sorted(load.below(5, known)) == [6, 7]
+    assert sorted(load.below(5, known)) == [(6, 6), (7, 6)]
     here = load.processes()
-    assert os.getpid() in set(load.below(os.getppid(), here))
-    assert os.getpid() not in set(load.below(os.getpid(), here))
+    assert (os.getpid(), os.getpid()) in set(load.below(os.getppid(), here))
+    assert os.getpid() not in {number for number, _ in load.below(os.getpid(), here)}
 
 
 def test_two_processes_of_one_kind_add_up() -> None:
@@ -104,10 +104,14 @@ def test_lines_are_aligned_and_say_shares_and_the_highest_load(monkeypatch: pyte
     one = Load()
     monkeypatch.setattr(one, "seconds", lambda: {"rocketmq broker": 360.0, "pytest": 120.0})
     one.highest = 17.25
+    one.windows += [Window(60.0, 1.86, 0.0, 4.0, {}), Window(30.0, 0.5, 0.2, 3.1, {})]
     assert one.lines() == [
         "kind             minutes of processor  share",
         "rocketmq broker                   6.0    75%",
         "pytest                            2.0    25%",
+        "processors at work, minute by minute: 1.9 0.5",
+        "taken away, minute by minute: 0.0 0.2",
+        "load, minute by minute: 4.0 3.1",
         "highest load of one minute: 17.2",
     ]
 
@@ -118,6 +122,29 @@ def test_the_highest_load_is_the_machines() -> None:
         one.sample()
         now = float(Path("/proc/loadavg").read_text().split()[0])
     assert abs(one.highest - now) < 1.0
+
+
+def test_a_job_demands_what_it_and_its_processes_take_in_their_busier_minutes() -> None:
+    one = Load()
+    one.windows += [Window(10.0, 2.0, 0.0, 1.0, {"a": seconds, "": 5.0}) for seconds in (1.0, 9.0, 5.0, 2.0, 3.0, 4.0)]
+    one.windows.append(Window(5.0, 2.0, 0.0, 1.0, {"b": 2.0}))
+    assert one.demands() == {"a": 0.5, "b": 0.4}
+
+
+def test_processes_below_a_job_s_count_for_it() -> None:
+    names: dict[int, str] = {}
+    load_of_all = Load(pause=60.0, names=lambda: names)
+    with load_of_all as one, burning("java", "kafka.Kafka", seconds=0.4) as other, burning(*ROCKETMQ, seconds=0.6, through=True) as job:
+        names[job.pid] = "job"
+
+        def counted() -> bool:
+            one.sample()
+            return one.seconds().get("rocketmq broker", 0.0) >= 0.6 and computed(other, 0.4)
+
+        until(counted)
+    (window,) = one.windows
+    assert 0.6 <= window.jobs["job"] < 2.0
+    assert window.jobs[""] >= 0.4
 
 
 @pytest.mark.parametrize(

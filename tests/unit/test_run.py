@@ -22,7 +22,7 @@ import run
 from brokers import table
 from brokers.catalogue import CATALOGUE
 from brokers.plugin import chosen
-from lanes import Job, Lanes, Outcome
+from lanes import Idle, Job, Lanes, Outcome
 from patience import until
 
 TESTS = Path(__file__).parents[1]
@@ -72,6 +72,24 @@ def test_one_job_at_a_time_computes_in_what_the_others_leave(tmp_path: Path) -> 
         Job("full", [python(full)], cores=1.0),
     ]
     assert [outcome.verdict for outcome in lanes(tmp_path, 1.0)[0].run(jobs)] == ["ok", "ok", "ok"]
+
+
+def test_a_job_begins_where_the_machine_has_stood_idle_though_the_numbers_leave_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lanes.SETTLED", 0.3)
+    monkeypatch.setattr(Idle, "cores", lambda _: float(os.cpu_count() or 1))
+    jobs = [Job(mine, [python(MEETS.format(mine=mine, other=other))]) for mine, other in (("a", "b"), ("b", "a"))]
+    beside = lanes(tmp_path, float(os.cpu_count() or 1))[0]
+    first = [Job(f"first {number}", [python(MEETS.format(mine=f"f{number}", other="b"))]) for number in range((os.cpu_count() or 1) - 1)]
+    assert {outcome.verdict for outcome in beside.run([*first, *jobs])} == {"ok"}
+
+
+def test_what_was_idle_is_what_did_nothing_or_was_nice(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = ["cpu  100 10 50 400 40 0 0 0 0 0\ncpu0 1\n", "cpu  110 20 55 415 45 1 2 2 0 0\ncpu0 1\n"]
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    idle = Idle(iter(said).__next__)
+    assert idle.cores() == 4 * (10 + 15 + 5) / (10 + 10 + 5 + 15 + 5 + 1 + 2 + 2)
 
 
 def test_the_limit_ends_what_runs_and_names_what_did_not(tmp_path: Path) -> None:
@@ -176,7 +194,7 @@ def test_parts_by_name_are_a_part_of_the_whole(tmp_path: Path) -> None:
     whole = {json.dumps([job.commands]) for job in run.Suite(run.PARTS, tmp_path, 1).jobs()}
     for part in ("lint", "unit", "wire", "fuzz", "spark", "bench"):
         jobs = run.Suite([part], tmp_path, 1).jobs()
-        assert len(jobs) == (2 if part in ("spark", "wire", "bench") else 1)
+        assert len(jobs) == {"wire": 5, "spark": 2, "bench": 2}.get(part, 1)
         assert all(json.dumps([job.commands]) in whole for job in jobs)
 
 
