@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import time
+
 import confluent_kafka
 
 from brokers import Broker
 from patience import LONG, soon
 
+END_WAIT_MS = 100
+"""How long a broker waits at a partition's end for more before it says so: out of the box 500 ms."""
+_SETTINGS = {"group.id": "judge", "enable.partition.eof": True, "enable.auto.commit": False, "fetch.wait.max.ms": END_WAIT_MS}
+
 
 def seen(broker: Broker, topic: str, partitions: int = 2) -> list[bytes]:
     """All that librdkafka's read_committed consumer reads up to the end, partition by partition."""
-    consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": ",".join(broker.addresses), "group.id": "judge", "enable.partition.eof": True, "enable.auto.commit": False}
-    )
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": ",".join(broker.addresses), **_SETTINGS})
     consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(partitions)])
     found: dict[int, list[bytes]] = {number: [] for number in range(partitions)}
     ended: set[int] = set()
@@ -40,3 +44,4 @@ def settled(broker: Broker, topic: str, expected: list[bytes], *, ordered: bool 
             return
         assert set(found) <= set(expected), "what was rolled back, or is open"
         assert deadline > soon(0.0), f"{found} of {expected}"
+        time.sleep(0.02)
