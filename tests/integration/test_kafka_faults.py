@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 import wireproto
-from brokers import Broker, Kafka
+from brokers import Broker
 from wireproto import LATEST
 from wireproto.errors import BufferFull, ConnectError, DataLoss, TimedOut, ValueUnsupported
 from wireproto.kafka.codes import MessageTooLarge, OffsetOutOfRange, UnknownTopicOrPartition
 from wireproto.kafka.messages import (
     CreatableReplicaAssignment,
     CreatableTopic,
+    CreatableTopicConfig,
     CreateTopicsRequest,
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -281,12 +282,14 @@ def test_a_wrong_port_is_one_clear_line_in_time() -> None:
         ours.admin().list_topics(timeout=1.0)
 
 
-def test_a_reader_is_sent_to_the_replica_in_its_rack_and_back() -> None:
-    """KIP-392: the leader answers with the nearest replica and without records; when that one dies, the leader serves."""
+@pytest.mark.parametrize("broker", ["kafka-4.3.1-cluster"], indirect=True)
+def test_a_reader_is_sent_to_the_replica_in_its_rack_and_back(broker: Any) -> None:
+    """KIP-392: the leader answers with the nearest replica and without records; when that one dies, the leader serves.
+
+    It stays dead: the next test's fixture starts what is stopped."""
     topic = f"near-{next(_numbers)}"
     sent = [b"%06d" % number for number in range(3000)]
-    selector = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
-    with Kafka("4.3.1", nodes=3, settings=selector) as broker, wireproto.connect(broker.url, timeout=60.0) as writer:
+    with wireproto.connect(broker.url, timeout=60.0) as writer:
         writer.admin().create_topic(topic, partitions=1, replication=3, timeout=60.0)
         with writer.producer(topic, batch_size=4000) as producer:
             for value in sent[:2000]:
@@ -316,13 +319,15 @@ def test_a_reader_is_sent_to_the_replica_in_its_rack_and_back() -> None:
     assert got == sent
 
 
-def test_a_log_that_an_unclean_election_cut_is_told() -> None:
+@pytest.mark.parametrize("broker", ["kafka-4.3.1-cluster"], indirect=True)
+def test_a_log_that_an_unclean_election_cut_is_told(broker: Any) -> None:
     """A replica that was away while 500 records were written and read becomes the leader; the log goes on without them."""
     topic = f"cut-{next(_numbers)}"
-    settings = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
-    with Kafka("4.3.1", nodes=3, settings=settings) as broker, wireproto.connect(broker.url, timeout=60.0, request_timeout=5.0) as client:
+    settings = (("unclean.leader.election.enable", "true"), ("min.insync.replicas", "1"))
+    configs = tuple(CreatableTopicConfig(name=name, value=value) for name, value in settings)
+    with wireproto.connect(broker.url, timeout=60.0, request_timeout=5.0) as client:
         where = CreatableReplicaAssignment(partition_index=0, broker_ids=(1, 2))
-        made = CreatableTopic(name=topic, num_partitions=-1, replication_factor=-1, assignments=(where,), configs=())
+        made = CreatableTopic(name=topic, num_partitions=-1, replication_factor=-1, assignments=(where,), configs=configs)
         reply = client.request(CreateTopicsRequest(topics=(made,), timeout_ms=30_000), timeout=60.0)
         assert [entry.error_code for entry in reply.topics] == [0]
 
@@ -340,7 +345,7 @@ def test_a_log_that_an_unclean_election_cut_is_told() -> None:
                 count -= len(batch) if batch is not None else 0
 
         moving = client.reader(topic, reset="nearest")
-        with client.reader(topic) as reader, client.consumer(topic, "g", session_timeout=45.0) as member, moving:
+        with client.reader(topic) as reader, client.consumer(topic, f"g-{topic}", session_timeout=45.0) as member, moving:
             roles = (reader, member, moving)
             write(b"kept", 500)
             for role in roles:
@@ -350,7 +355,7 @@ def test_a_log_that_an_unclean_election_cut_is_told() -> None:
             for role in roles:
                 take(role, 500)
             member.commit(timeout=60.0)
-            with client.consumer(topic, "away", auto_commit=True) as away:
+            with client.consumer(topic, f"away-{topic}", auto_commit=True) as away:
                 take(away, 1000)
             broker.kill(0)
             broker.start(1)
@@ -363,5 +368,8 @@ def test_a_log_that_an_unclean_election_cut_is_told() -> None:
                 take(role, 800)
             take(moving, 800)
             assert moving.positions == reader.positions
-        with client.consumer(topic, "away") as back, pytest.raises(DataLoss, match="the log was cut"):  # by the epoch beside its commit
+        with (
+            client.consumer(topic, f"away-{topic}") as back,
+            pytest.raises(DataLoss, match="the log was cut"),
+        ):  # by the epoch beside its commit
             take(back, 1)
