@@ -28,9 +28,9 @@ ORDERS, KILLS = 400, 4
 _numbers = itertools.count()
 
 
-def program(url: str, source: str, target: str, name: str, out: Path) -> subprocess.Popen[bytes]:
+def program(url: str, source: str, target: str, name: str, out: Path, idle: int) -> subprocess.Popen[bytes]:
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
-    command = [sys.executable, str(ROOT / "examples" / "once.py"), url, source, target, name, "--idle", "15"]
+    command = [sys.executable, str(ROOT / "examples" / "once.py"), url, source, target, name, "--idle", str(idle)]
     with out.open("ab") as log:
         return spawn(command, env={**os.environ, "PYTHONPATH": paths}, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
@@ -93,12 +93,13 @@ def test_each_order_is_billed_once_whatever_is_killed(broker: Kafka | Pulsar, tm
     source, target, out = f"orders-{stem}", f"bills-{stem}", tmp_path / "out"
     expected = sorted(b"a bill for %03d" % number for number in range(ORDERS))
     # a program that is killed holds up the rest no longer than this: on Pulsar by its open transaction, out of the box for a minute
-    url = broker.url + ("?session_timeout=6" if isinstance(broker, Kafka) else "&transaction_timeout=10")
+    options, idle = ("?session_timeout=3&heartbeat_interval=0.5", 9) if isinstance(broker, Kafka) else ("&transaction_timeout=10", 15)
+    url = broker.url + options
     with wireproto.connect(broker.url) as client:
         admin: Any = client.admin()
         for topic in (source, target):
             admin.create_topic(topic, partitions=2)
-        programs = [program(url, source, target, f"{stem}-{number}", out) for number in range(2)]
+        programs = [program(url, source, target, f"{stem}-{number}", out, idle) for number in range(2)]
         billed: set[bytes] = set()
         try:
             with client.producer(source) as producer, arriving(broker, target) as next_bill:
@@ -111,7 +112,7 @@ def test_each_order_is_billed_once_whatever_is_killed(broker: Kafka | Pulsar, tm
                     which = chance.randrange(2)
                     programs[which].kill()
                     programs[which].wait()
-                    programs[which] = program(url, source, target, f"{stem}-{which}", out)
+                    programs[which] = program(url, source, target, f"{stem}-{which}", out, idle)
                 wait(next_bill, billed, ORDERS)
             assert sorted(billed) == expected
             for one in programs:

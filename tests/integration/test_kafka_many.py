@@ -125,20 +125,20 @@ def test_idle_partitions_cost_nothing_to_ask_for(broker: Broker, fault_proxy: An
 @pytest.mark.parametrize("broker", ["kafka-4.3.1-cluster"], indirect=True)
 def test_many_partitions_are_read_once_and_in_order_while_leaders_move_and_a_node_is_killed(broker: Broker) -> None:
     """Sessions end with leaders, nodes and connections; what was read goes on from its place."""
-    name, records = f"moves-{next(_numbers)}", 30_000
+    name, records, partitions = f"moves-{next(_numbers)}", 12_000, 60
     turns = itertools.count(1)
     client: Any
     with wireproto.connect(broker.url, request_timeout=10.0, max_wait=0.1) as client:
-        client.admin().create_topic(name, partitions=PARTITIONS, replication=3, timeout=60.0)
+        client.admin().create_topic(name, partitions=partitions, replication=3, timeout=60.0)
 
         def move() -> None:
             """The next replica of each partition leads."""
             turn = next(turns)
-            order = {n: tuple((n + turn + step) % 3 + 1 for step in range(3)) for n in range(PARTITIONS)}
+            order = {n: tuple((n + turn + step) % 3 + 1 for step in range(3)) for n in range(partitions)}
             parts = tuple(ReassignablePartition(partition_index=n, replicas=nodes) for n, nodes in order.items())
             wanted = ReassignableTopic(name=name, partitions=parts)
             client.request(AlterPartitionReassignmentsRequest(timeout_ms=20_000, topics=(wanted,)), timeout=60.0)
-            chosen = ElectLeadersTopicPartitions(topic=name, partitions=tuple(range(PARTITIONS)))
+            chosen = ElectLeadersTopicPartitions(topic=name, partitions=tuple(range(partitions)))
             client.request(ElectLeadersRequest(election_type=0, topic_partitions=(chosen,), timeout_ms=20_000), timeout=60.0)
 
         def kill() -> None:
@@ -148,10 +148,10 @@ def test_many_partitions_are_read_once_and_in_order_while_leaders_move_and_a_nod
         def write() -> None:
             with wireproto.connect(broker.url) as other, other.producer(name, linger=0.05) as producer:
                 for number in range(records):
-                    producer.send(b"%d" % number, partition=number % PARTITIONS, timeout=60.0)
+                    producer.send(b"%d" % number, partition=number % partitions, timeout=60.0)
                 producer.flush(90.0)
 
-        found: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
+        found: dict[int, list[int]] = {partition: [] for partition in range(partitions)}
         doing = iter([(records // 8, move), (records // 4, kill), (records // 2, move), (records * 3 // 4, move), (records, None)])
         following, deed = next(doing)
         with client.reader(name) as reader:
@@ -172,4 +172,4 @@ def test_many_partitions_are_read_once_and_in_order_while_leaders_move_and_a_nod
             sessions = [session.id for session in reader._fetcher.asking.sessions.values()]
         assert any(sessions), "who was asked last may have none yet"
         assert deed is None
-    assert found == {partition: [*range(partition, records, PARTITIONS)] for partition in range(PARTITIONS)}
+    assert found == {partition: [*range(partition, records, partitions)] for partition in range(partitions)}

@@ -204,9 +204,9 @@ def histories(broker: Kafka, folder: Path, seeds: range, *, mishaps: tuple[int, 
 
 @pytest.mark.parametrize("broker", ["kafka-4.3.1-cluster", *OLDER], indirect=True)
 def test_each_order_is_carried_out_once(broker: Kafka, oracle: Any, tmp_path: Path) -> None:
-    """On the cluster that other tests use, too; few histories, and much happens in each."""
+    """On the cluster that other tests use, too; one history, in which much happens."""
     first = chance_seed() * 10_000
-    found = histories(broker, tmp_path, range(first, first + 3), mishaps=(4, 6), nodes=3)
+    found = histories(broker, tmp_path, range(first, first + 1), mishaps=(12, 15), nodes=1)
     assert found["nodes killed"] == 1
     assert found["killed"] + found["replaced"] >= 12
     oracle(f"{broker.name} programs that move money", **found)

@@ -82,7 +82,7 @@ def test_a_bearer_token_from_a_callback(broker: Kafka) -> None:
 
 
 @pytest.mark.parametrize("broker", BROKERS[-1:], indirect=True)
-@pytest.mark.parametrize(("acks", "seconds", "tokens"), [("all", 4, 6), ("0", 20, 4)])
+@pytest.mark.parametrize(("acks", "seconds", "tokens"), [("all", 4, 4), ("0", 20, 2)])
 def test_a_token_s_end_costs_a_connection_and_no_record(broker: Kafka, acks: str, seconds: int, tokens: int) -> None:
     """The broker ends a session with its token, at the next request; the client has come back with another one by then: a twentieth of the
     token's time before at least, which is how long a loaded machine may keep from the broker what nobody acknowledges. Records are on their
