@@ -98,8 +98,6 @@ SMOKE = {
         "integration/test_kafka_interop.py::test_old_message_sets_are_written_and_read",
         "integration/test_kafka_versions.py::test_without_zookeeper_version_0_of_offsets_is_refused_by_code",
     ),
-    "kafka-3.9.2-zookeeper": ("integration/test_kafka_versions.py::test_offsets_in_zookeeper",),
-    "kafka-3.9.2-transactions": ("integration/test_kafka_handed_over.py",),
     "kafka-4.3.1-level-1": ("integration/test_kafka_handed_over.py",),
     "rocketmq-4.9.7": (
         *("conformance/test_producer.py", "conformance/test_queue.py", "conformance/test_records.py", "integration/test_brokers.py"),

@@ -17,8 +17,10 @@ from brokers.kafka import Kafka
 from brokers.pulsar import Pulsar
 from brokers.zookeeper import ZooKeeper
 
+KAFKAS = ["kafka-3.9.2", "kafka-3.9.2-zookeeper", pytest.param("kafka-4.3.1", marks=pytest.mark.soak), "kafka-4.4.0"]
 
-@pytest.mark.parametrize("broker", ["kafka-3.9.2", "kafka-3.9.2-zookeeper", "kafka-4.3.1", "kafka-4.4.0"], indirect=True)
+
+@pytest.mark.parametrize("broker", KAFKAS, indirect=True)
 def test_kafka_keeps_records_over_a_crash(broker: Kafka) -> None:
     from confluent_kafka import Consumer, Producer, TopicPartition
     from confluent_kafka.admin import AdminClient, NewTopic

@@ -137,6 +137,7 @@ def test_every_version_of_the_questions(client: Any, topic: str, broker: Broker)
     assert asked >= 40
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("broker", ["kafka-3.9.2-zookeeper"], indirect=True)
 def test_offsets_in_zookeeper(client: Any, topic: str) -> None:
     """Version 0 of OffsetCommit and OffsetFetch keeps offsets in ZooKeeper, apart from the group coordinator's."""

@@ -89,8 +89,8 @@ def test_every_name_and_place_is_there() -> None:
         ("kafka-3.9.2", "tests/integration/test_kafka_groups.py::test_x[kafka-3.9.2]", True),
         ("kafka-3.9.2", "tests/conformance/test_producer.py::test_x[kafka-3.9.2-sync]", False),
         ("rocketmq-5.5.0", "tests/conformance/test_positions.py::test_x[rocketmq-5.5.0]", False),
-        ("kafka-3.9.2-zookeeper", "tests/integration/test_kafka_versions.py::test_offsets_in_zookeeper", False),
-        ("kafka-3.9.2-zookeeper", "tests/integration/test_kafka_versions.py::test_offsets_in_zookeeper_x", True),
+        ("kafka-3.9.2", "tests/integration/test_kafka_interop.py::test_old_message_sets_are_written_and_read[1]", False),
+        ("kafka-3.9.2", "tests/integration/test_kafka_interop.py::test_old_message_sets_are_written_and_read_x", True),
     ],
 )
 def test_older_brokers_keep_their_smoke(case: tuple[str, str, bool]) -> None:
