@@ -44,6 +44,8 @@ class Place:
 
     def takes(self, module: str, test: str) -> bool:
         """Whether `make test` runs this test here."""
+        if (self.broker_name, test) in CRASHES_ONCE:
+            return False
         if self.face != "sync":
             chosen = module != TIMEOUTS or test in AWAITED if self.dev else module in OVER_ASYNCIO
             return chosen and test not in OF_THREADS
@@ -68,6 +70,11 @@ ADMINISTRATION = frozenset({
 ACROSS = GROUPS | ADMINISTRATION | {"test_producer", "test_positions", "test_order_and_count_hold"}
 OVER_ASYNCIO = frozenset({"test_records", "test_producer", "test_positions", "test_consumer", "test_queue", "test_tree"})
 """What `make test` runs over the asyncio face on real brokers; on the dev broker it is all, and of the timeouts AWAITED."""
+CRASHES_ONCE = frozenset({
+    ("kafka-4.3.1", "test_what_was_written_is_there_after_a_crash"),
+    ("kafka-4.3.1-cluster", "test_a_producer_goes_on_over_an_outage"),
+})  # fmt: skip
+"""On the other of the two places these run; test_kafka_faults.py kills each of the two brokers under a producer, too."""
 OF_THREADS = frozenset(
     {
         "test_threads_share_a_producer",
@@ -89,13 +96,17 @@ ASYNCIO = frozenset({
     *("dev-rocketmq", "rocketmq-5.5.0", "dev-zookeeper", "zookeeper-3.9.5"),
 })  # fmt: skip
 """Where the same tests run over `wireproto.aio`, too (`face.py`): the places whose protocol has all of its roles there."""
+BEATING = {"heartbeat_interval": "0.5"}
+"""Of Kafka: members hear of a rebalance by their next heartbeat; out of the box each 3 s."""
+AT_ONCE = BEATING | {"topic_patience": "0.5"}
+"""The embedded broker knows a topic when it has answered that it made it."""
 PLACES = [
-    Place("kafka", "dev-kafka"),
-    Place("kafka", "kafka-3.9.2", timeouts=False),
-    Place("kafka", "kafka-3.9.2-zookeeper", brief=True, timeouts=False),
-    Place("kafka", "kafka-4.3.1"),
-    Place("kafka", "kafka-4.3.1-cluster", several=True),
-    Place("kafka", "kafka-4.4.0", timeouts=False),
+    Place("kafka", "dev-kafka", AT_ONCE),
+    Place("kafka", "kafka-3.9.2", BEATING, timeouts=False),
+    Place("kafka", "kafka-3.9.2-zookeeper", BEATING, brief=True, timeouts=False),
+    Place("kafka", "kafka-4.3.1", BEATING),
+    Place("kafka", "kafka-4.3.1-cluster", BEATING, several=True),
+    Place("kafka", "kafka-4.4.0", BEATING, timeouts=False),
     Place("pulsar", "dev-pulsar"),
     Place("pulsar", "pulsar-4.2.4"),
     Place("pulsar", "pulsar-4.2.4-tight", {"batch_records": "4"}, tight=True),

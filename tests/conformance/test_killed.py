@@ -15,7 +15,7 @@ from conformance.helpers import poll_until, receive_until, write
 from conformance.seats import Seat
 
 SENT = [b"%02d" % number for number in range(20)]
-QUICK = {"kafka": {"session_timeout": 6.0, "heartbeat_interval": 2.0}, "zookeeper": {"session_timeout": 4.0}}
+QUICK = {"kafka": {"session_timeout": 4.0, "heartbeat_interval": 1.0}, "zookeeper": {"session_timeout": 4.0}}
 """How soon a broker gives up a member or a session that is silent."""
 
 WORKER = """
