@@ -49,6 +49,8 @@ class Place:
         if self.face != "sync":
             chosen = module != TIMEOUTS or test in AWAITED if self.dev else module in OVER_ASYNCIO
             return chosen and test not in OF_THREADS
+        if (self.broker_name, test) in GUARDED:
+            return False
         if self.several:
             return module in (GROUPS if self.brief else OUTAGES | GROUPS) or (not self.brief and test in ADMINISTRATION)
         if self.tight:
@@ -61,6 +63,9 @@ class Place:
 
 
 TIMEOUTS = "test_timeouts"
+GUARDED = {("pulsar-4.2.4", "test_a_producer_goes_on_over_an_outage")}
+"""A boot each: test_what_was_written_is_there_after_a_crash and test_a_broker_that_is_killed_between_two_steps_has_all_of_it_or_nothing
+(integration/test_pulsar_transaction_faults.py) have a producer go on over one, too."""
 OUTAGES = frozenset({"test_outage", "test_killed"})
 GROUPS = frozenset({"test_consumer", "test_queue"})
 ADMINISTRATION = frozenset({

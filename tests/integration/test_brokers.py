@@ -45,6 +45,7 @@ def test_kafka_keeps_records_over_a_crash(broker: Kafka) -> None:
     assert got == list(range(100))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("broker", ["pulsar-4.2.4"], indirect=True)
 def test_pulsar_keeps_records_over_a_crash(broker: Pulsar) -> None:
     import pulsar

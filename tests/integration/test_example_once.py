@@ -24,7 +24,8 @@ from kafka_committed import seen
 from patience import LONG, soon
 
 ROOT = Path(__file__).parents[2]
-ORDERS, KILLS = 400, 4
+EACH = 100
+"""Orders for each kill."""
 _numbers = itertools.count()
 
 
@@ -87,11 +88,13 @@ def wait(next_bill: Callable[[float], bytes | None], billed: set[bytes], count: 
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("kills", [2, pytest.param(4, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("broker", ["kafka-4.3.1-transactions", "pulsar-4.2.4-transactions"], indirect=True)
-def test_each_order_is_billed_once_whatever_is_killed(broker: Kafka | Pulsar, tmp_path: Path) -> None:
+def test_each_order_is_billed_once_whatever_is_killed(broker: Kafka | Pulsar, kills: int, tmp_path: Path) -> None:
+    orders = kills * EACH
     chance, stem = random.Random(seed()), f"{os.getpid()}-{next(_numbers)}"
     source, target, out = f"orders-{stem}", f"bills-{stem}", tmp_path / "out"
-    expected = sorted(b"a bill for %03d" % number for number in range(ORDERS))
+    expected = sorted(b"a bill for %03d" % number for number in range(orders))
     # a program that is killed holds up the rest no longer than this: on Pulsar by its open transaction, out of the box for a minute
     options, idle = ("?session_timeout=3&heartbeat_interval=0.5", 9) if isinstance(broker, Kafka) else ("&transaction_timeout=10", 15)
     url = broker.url + options
@@ -103,17 +106,17 @@ def test_each_order_is_billed_once_whatever_is_killed(broker: Kafka | Pulsar, tm
         billed: set[bytes] = set()
         try:
             with client.producer(source) as producer, arriving(broker, target) as next_bill:
-                for first in range(0, ORDERS, ORDERS // KILLS):
-                    for number in range(first, first + ORDERS // KILLS):
+                for first in range(0, orders, EACH):
+                    for number in range(first, first + EACH):
                         producer.send(b"%03d" % number, partition=number % 2)
                         producer.flush(LONG)  # a batch is what a poll hands out
-                    least = first + chance.randrange(ORDERS // KILLS // 2)
+                    least = first + chance.randrange(EACH // 2)
                     wait(next_bill, billed, least)
                     which = chance.randrange(2)
                     programs[which].kill()
                     programs[which].wait()
                     programs[which] = program(url, source, target, f"{stem}-{which}", out, idle)
-                wait(next_bill, billed, ORDERS)
+                wait(next_bill, billed, orders)
             assert sorted(billed) == expected
             for one in programs:
                 assert one.wait(LONG) == 0, out.read_text()

@@ -45,7 +45,7 @@ def test_who_waits_beside_an_active_consumer_that_a_reset_ends_is_not_told(place
     until(lambda: active.link.named("CommandCloseConsumer"))
     active.link.close()
     pings = len(waiting.link.named("CommandPing"))
-    until(lambda: len(waiting.link.named("CommandPing")) >= pings + 3)
+    until(lambda: len(waiting.link.named("CommandPing")) >= pings + 2)
     assert (waiting.told[-1], len(waiting.got)) == (False, before)
     assert place.shares(topic)["consumers"][0]["availablePermits"] == 1000 - before
     comer = Worker(place, topic, FAILOVER, "c")

@@ -52,26 +52,17 @@ def place(request: pytest.FixtureRequest, dev: Place) -> Iterator[Place]:
 
 
 @both
-def test_a_silent_client_is_asked_and_then_cut_off(place: Place) -> None:
-    link = Raw(place, pong=False)
-    until(link.ended.is_set)
-    assert len(link.named("CommandPing")) == 1
-
-
-@both
-def test_a_client_that_says_anything_is_asked_again_and_kept(place: Place) -> None:
-    link = Raw(place)
-    until(lambda: len(link.named("CommandPing")) >= 3)
-    link.tell(api.CommandPing())
-    until(lambda: link.named("CommandPong"))
-    assert not link.ended.is_set()
-
-
-@both
-def test_a_client_that_does_not_connect_is_cut_off(place: Place) -> None:
-    link = Raw(place, greet=False)
-    until(link.ended.is_set)
-    assert link.came == []
+def test_a_client_that_says_anything_is_asked_again_and_kept_and_others_are_cut_off(place: Place) -> None:
+    """One that answers to nothing is asked once before, one that does not even connect never."""
+    alive, silent, nameless = Raw(place), Raw(place, pong=False), Raw(place, greet=False)
+    until(nameless.ended.is_set)
+    assert nameless.came == []
+    until(silent.ended.is_set)
+    assert len(silent.named("CommandPing")) == 1
+    until(lambda: len(alive.named("CommandPing")) >= 3)
+    alive.tell(api.CommandPing())
+    until(lambda: alive.named("CommandPong"))
+    assert not alive.ended.is_set()
 
 
 # -- parts of batches -----------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ want of room must not keep it from answering.
 from __future__ import annotations
 
 import itertools
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -28,29 +29,45 @@ def given_up(place: Place) -> None:
     assert Raw(place, pong=False).ended.wait(LONG)
 
 
-@pytest.mark.parametrize("memory", [4 << 20, 64 << 20], ids=["less than there is", "all of it"])
-def test_a_member_at_work_for_long_is_not_given_up(broker: Pulsar, memory: int) -> None:
-    topic, place = f"slow-{next(_numbers)}", Place(f"127.0.0.1:{broker.binary_port}", broker.admin)
-    with wireproto.connect(broker.url, receive_memory=memory) as client, wireproto.connect(broker.url) as other:
-        client.admin().create_topic(topic)
-        sent = [b"%d" % number + b"x" * SIZE for number in range(COUNT)]
-        with client.producer(topic, batching=False) as out:
-            for value in sent:
-                out.send(value)
-        with (
-            client.consumer(topic, "g", consumer_name="a", priority=0) as member,
-            other.consumer(topic, "g", consumer_name="b", priority=1) as waiting,
-        ):
-            found: list[Any] = []
-            while len(found) < COUNT:
-                batch = member.poll(30.0)
-                assert batch is not None
-                found += batch.values()
-                if len(found) == len(batch):
-                    for _ in range(ASKED_TWICE):
-                        given_up(place)
-                        assert waiting.poll(0.0) is None
-            assert found == sent
-            member.commit()  # else it raises Revoked
-            assert member.lag() == dict.fromkeys(member.assignment, 0)
+def test_a_member_at_work_for_long_is_not_given_up(broker: Pulsar) -> None:
+    """Two of them, beside each other: one has room for a part of what there is, and one for all of it."""
+    place = Place(f"127.0.0.1:{broker.binary_port}", broker.admin)
+    with ExitStack() as ends:
+        works = [Work(broker, memory, ends) for memory in (4 << 20, 64 << 20)]
+        for work in works:
+            work.takes()
+            assert len(work.found) < COUNT
+        for _ in range(ASKED_TWICE):
+            given_up(place)
+            for work in works:
+                assert work.waiting.poll(0.0) is None
+        for work in works:
+            while len(work.found) < COUNT:
+                work.takes()
+            assert work.found == work.sent
+            work.member.commit()  # else it raises Revoked
+            assert work.member.lag() == dict.fromkeys(work.member.assignment, 0)
     place.close()
+
+
+class Work:
+    """A topic, the member that works on it, and one that would take over from it."""
+
+    def __init__(self, broker: Pulsar, memory: int, ends: ExitStack) -> None:
+        topic = f"slow-{next(_numbers)}"
+        client: Any = ends.enter_context(wireproto.connect(broker.url, receive_memory=memory))
+        other: Any = ends.enter_context(wireproto.connect(broker.url))
+        client.admin().create_topic(topic)
+        self.sent = [b"%d" % number + b"x" * SIZE for number in range(COUNT)]
+        self.found: list[bytes] = []
+        with client.producer(topic, batching=False) as out:
+            for value in self.sent:
+                out.send(value)
+        self.member = ends.enter_context(client.consumer(topic, "g", consumer_name="a", priority=0))
+        self.waiting = ends.enter_context(other.consumer(topic, "g", consumer_name="b", priority=1))
+
+    def takes(self) -> None:
+        """Take one more batch."""
+        batch = self.member.poll(30.0)
+        assert batch is not None
+        self.found += batch.values()

@@ -1,12 +1,13 @@
 """A signal handler that raises anywhere in what acknowledges within a transaction, on a real broker: acknowledged is what was committed.
 
-The places are those of `interrupting.Signal`, one after the other, each in a transaction of its own; nothing may hang behind any.
+The places are those of `interrupting.Signal`, one after the other, each in a transaction of its own; nothing may hang behind any. In `make
+test` neighbouring places take turns in what the program does then, and the seed says which begins; `make soak` has all of it at each place.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 import wireproto
 from brokers.pulsar import Pulsar
+from chance import seed
 from integration.pulsar_tools import new_topic, read_theirs, theirs
 from interrupting import Signal
 from patience import until
@@ -25,6 +27,10 @@ MOMENT = 1.0
 """Seconds in which nothing comes that is not on its way."""
 PROMPT = 10.0
 """Seconds that an end may take: far more than it needs, and less than anything in it gives up after."""
+SOAK = pytest.mark.soak
+ENDS = ("goes on", "leaves")
+CASES = [(given, end) for end in ENDS for given in (True, False)]
+"""Whether positions are given, which makes no difference at all but five of four hundred places, and what the program does then."""
 
 pytestmark = pytest.mark.parametrize("broker", ["pulsar-4.2.4-transactions"], indirect=True)
 
@@ -87,16 +93,17 @@ def leaves(turn: Any) -> None:
     turn.abort(timeout=PROMPT)
 
 
-@pytest.mark.parametrize("end", ["goes on", "leaves"])
+@pytest.mark.parametrize("ends", [pytest.param(ENDS, id="in turns"), *(pytest.param([end], id=end, marks=SOAK) for end in ENDS)])
 def test_after_a_signal_anywhere_in_an_ack_a_message_is_done_where_its_transaction_was_committed_and_comes_again_else(
-    broker: Pulsar, client: Any, source: str, topic: str, end: str
+    broker: Pulsar, client: Any, source: str, topic: str, ends: Sequence[str]
 ) -> None:
     """What of it the transaction was not told of is in hand still, and given back by hand."""
     expected: list[bytes] = []
     producer = client.producer(source, batching=False)
     work = client.transactions("work", linger=0.0)
     queue = client.queue(source, "g")
-    for number in itertools.count(1):
+    turns = itertools.islice(itertools.cycle(ends), seed() % len(ends), None)
+    for number, end in zip(itertools.count(1), turns, strict=False):
         value = b"%d" % number
         producer.send(value).position(SECONDS)
         delivery = queue.receive(SECONDS)
@@ -135,22 +142,18 @@ def test_after_a_signal_anywhere_in_an_ack_a_message_is_done_where_its_transacti
 
 
 @pytest.mark.parametrize(
-    ("given", "end"),
-    [
-        (True, "goes on"),
-        (False, "leaves"),  # all but five of its four hundred places are those of positions that are given
-        pytest.param(True, "leaves", marks=pytest.mark.soak),
-        pytest.param(False, "goes on", marks=pytest.mark.soak),
-    ],
+    "cases",
+    [pytest.param(CASES, id="in turns"), *(pytest.param([case], id=f"{case[0]}-{case[1]}", marks=SOAK) for case in CASES)],
 )
 def test_after_a_signal_anywhere_in_commit_positions_a_group_goes_on_where_the_transaction_was_committed_and_stays_else(
-    broker: Pulsar, client: Any, source: str, topic: str, given: bool, end: str
+    broker: Pulsar, client: Any, source: str, topic: str, cases: Sequence[tuple[bool, str]]
 ) -> None:
     expected: list[bytes] = []
     producer = client.producer(source, batching=False)
     work = client.transactions("work", linger=0.0)
     log = client.consumer(source, "g", mode="exclusive")  # a failover consumer is fed a second after each `rewind`
-    for number in itertools.count(1):
+    turns = itertools.islice(itertools.cycle(cases), seed() % len(cases), None)
+    for number, (given, end) in zip(itertools.count(1), turns, strict=False):
         value = b"%d" % number
         producer.send(value).position(SECONDS)
         batch = log.poll(SECONDS)
