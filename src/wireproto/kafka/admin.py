@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..due import due
-from ..errors import BrokerError, TransportError, UnsupportedVersion, WireprotoError
+from ..errors import BrokerError, UnsupportedVersion, WireprotoError
 from ..flow.beside import answers
 from ..flow.resolve import named, shown
 from ..net.closing import Closing
@@ -257,22 +257,18 @@ class KafkaAdmin(TransactionAdmin, Closing):
     def list_groups(self, *, timeout: float = 30.0) -> Steps[list[str]]:
         """Names of all groups, of every kind, sorted: every node is asked for those it coordinates.
 
-        A node that does not answer is named in the log, and what it alone knows is left out.
+        A node that does not answer is named in the log, and what it alone knows is left out; where none answers, all are asked again.
         """
         cluster, deadline = self._cluster, due(timeout)
-        yield from cluster.retrying(lambda: cluster.refreshing((), deadline), deadline)
-        while True:
-            late = min(deadline, time.monotonic() + cluster.options.request_timeout)
-            asked = {
+
+        def ask(late: float) -> Steps[dict[str, Steps[Any]]]:
+            yield from cluster.retrying(lambda: cluster.refreshing((), deadline), deadline)
+            return {
                 peer_name(node.address): cluster.asking(ListGroupsRequest(), late, cluster.to_node(number), check=_code)
                 for number, node in cluster.metadata.nodes.items()
             }
-            try:
-                replies, _ = yield from answers(cluster.tasks, cluster.told, asked)
-                break
-            except TransportError:  # none has answered: all are asked again while there is time
-                if not late <= time.monotonic() < deadline:
-                    raise
+
+        replies, _ = yield from answers(cluster.tasks, cluster.told, ask, deadline, cluster.options.request_timeout)
         return sorted({group.group_id for reply in replies.values() for group in reply.groups})
 
     @operation

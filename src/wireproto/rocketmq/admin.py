@@ -24,7 +24,7 @@ from wireproto.position import LATEST, Position, QueueOffset, TopicPartition, Wh
 from wireproto.records import GroupInfo, GroupMember, PartitionInfo, TopicInfo
 
 from . import record
-from .bodies import ConsumerConnection, TopicList, subscription_groups
+from .bodies import BrokerData, ConsumerConnection, TopicList, subscription_groups
 from .codes import ConsumerNotOnline, SubscriptionGroupNotExist, TopicExistAlready, TopicNotExist
 from .groups import GroupOffsets
 from .homes import check_bare, known, own
@@ -43,6 +43,7 @@ from .reader import READERS_GROUP
 from .times import Offsets
 
 if TYPE_CHECKING:
+    from wireproto._codec import ExtMessage
     from wireproto.net.task import Steps
 
     from .cluster import Reply, RocketCluster
@@ -58,6 +59,7 @@ SYSTEM_GROUPS = re.compile(
     r"|CLIENT_INNER_PRODUCER$|SELF_TEST_CONSUMER_GROUP$"
 )
 CONFIG = frozenset({"perm", "order", "attributes"})
+_TWICE = Policy(attempts=2)
 
 
 class RocketAdmin(Closing):
@@ -122,12 +124,17 @@ class RocketAdmin(Closing):
                 yield from self._creating(address, topic, queues, config, until)
         yield from ready(partial(self._usable, topic, partitions, until), until, f"the topic {topic} did not become usable in time")
 
-    def _masters(self, until: float) -> Steps[list[str]]:
-        """All of them; a name server that was started a moment ago knows of none."""
-        masters = yield from self._cluster.masters(until)
-        if not masters:
+    def _registered(self, until: float) -> Steps[Mapping[str, BrokerData]]:
+        """All brokers, by name, of which one at least has a master; a name server that was started a moment ago knows of none."""
+        brokers = (yield from self._cluster.info(until)).brokers
+        if not any(broker.master for broker in brokers.values()):
             raise TransportError("no broker with a master is registered")
-        return masters
+        return brokers
+
+    def _masters(self, until: float) -> Steps[list[str]]:
+        """Addresses of all masters, in order of their brokers' names."""
+        brokers = yield from self._registered(until)
+        return [address for name in sorted(brokers) if (address := brokers[name].master)]
 
     def _creating(self, address: str, topic: str, queues: int, config: Mapping[str, str], until: float) -> Steps[Reply]:
         message = UpdateAndCreateTopicRequest(
@@ -246,38 +253,48 @@ class RocketAdmin(Closing):
     def list_groups(self, *, timeout: float = 30.0) -> Steps[list[str]]:
         """Names of the groups that any broker knows, without the brokers' own.
 
-        A broker that does not answer is named in the log, and what it alone knows is left out.
+        A broker that does not answer is named in the log, and what it alone knows is left out; where none answers, all are asked again.
         """
         found: set[str] = set()
         message = GetAllSubscriptionGroupConfigRequest()
-        replies, _ = yield from self._of_masters(lambda address, until: self._cluster.invoking(address, message, until=until), due(timeout))
+        replies, _ = yield from self._of_masters(lambda address, late: self._hearing(address, message, late), due(timeout))
         for reply in replies.values():
             found.update(subscription_groups(reply.body))
         return sorted(group for group in found if not SYSTEM_GROUPS.match(group))
 
     def _of_masters(self, ask: Callable[[str, float], Steps[T]], until: float) -> Steps[tuple[dict[str, T], list[str]]]:
-        """What each master answers, asked beside each other, and the addresses of those that do not, which the log tells of.
+        """What each master answers, asked beside each other, and the addresses of those that do not, which the log names; of a broker
+        without a master its name. Where none answers, all are asked again.
 
         Raises:
             BrokerError: one refuses. TransportError: none answers.
         """
-        masters = yield from self._cluster.masters(until)
-        late = min(until, time.monotonic() + self._cluster.options.request_timeout)
-        return (yield from answers(self._cluster.tasks, self._cluster.told, {address: ask(address, late) for address in masters}))
+        cluster = self._cluster
+
+        def asked(late: float) -> Steps[dict[str, Steps[T]]]:
+            brokers = (yield from cluster.retrying(lambda: self._registered(until), until)).items()
+            return {broker.master or name: ask(broker.master, late) if broker.master else _away(name) for name, broker in sorted(brokers)}
+
+        return (yield from answers(cluster.tasks, cluster.told, asked, until, cluster.options.request_timeout))
+
+    def _hearing(self, address: str, message: ExtMessage, late: float) -> Steps[Reply]:
+        """A master's answer; it is asked twice where a connection was lost."""
+        return self._cluster.retrying(partial(self._cluster.invoking, address, message, until=late), late, policy=_TWICE)
 
     @operation
     def describe_group(self, group: str, *, timeout: float = 30.0) -> Steps[GroupInfo]:
         """Its live members. The state is ``ONLINE`` or ``OFFLINE``; brokers do not know who reads which queue.
 
-        A broker that does not answer is named in the log and in the detail ``silent``, and the members that it alone knows are left out.
+        A broker that does not answer is named in the log and in the detail ``silent``, and the members that it alone knows are left out;
+        where none answers, all are asked again.
         """
         message = GetConsumerConnectionListRequest(consumer_group=group)
         members: dict[str, GroupMember] = {}
         details: dict[str, object] = {}
 
-        def ask(address: str, until: float) -> Steps[ConsumerConnection | None]:
+        def ask(address: str, late: float) -> Steps[ConsumerConnection | None]:
             try:
-                return ConsumerConnection.decode((yield from self._cluster.invoking(address, message, until=until)).body)
+                return ConsumerConnection.decode((yield from self._hearing(address, message, late)).body)
             except ConsumerNotOnline:
                 return None
 
@@ -351,6 +368,12 @@ class RocketAdmin(Closing):
 
     def close(self, timeout: float = 30.0) -> None:
         """Nothing to close: it uses its client's connections."""
+
+
+def _away(name: str) -> Steps[T]:
+    """The answer of a broker that has no master now."""
+    yield from ()
+    raise TransportError("it has no master now", peer=name)
 
 
 def _home(name: str) -> tuple[str, int]:
