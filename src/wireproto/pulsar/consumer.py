@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from wireproto._codec import decode_pulsar
-from wireproto.errors import OptionError, Revoked, TransportError, UsageError, WireprotoError
+from wireproto.errors import BrokerError, OptionError, Revoked, TransportError, UsageError, WireprotoError
 from wireproto.flow.parting import PartingRole
 from wireproto.flow.resolve import Request, shown
 from wireproto.net.task import NEVER, Steps, operation, steps
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .options import PulsarOptions
     from .turn import Within
 
+T = TypeVar("T")
 SOON = 1.0
 """Seconds that an automatic commit may take beside a poll's own."""
 
@@ -295,28 +296,45 @@ class PulsarConsumer(PartingRole):
 
     @operation
     def committed(self, *, timeout: float = 30.0) -> Steps[Mapping[TopicPartition, MessageId]]:
-        """Where each partition would be resumed: this member's last commit, or what the broker keeps, which counts whole entries."""
+        """Where each partition would be resumed: this member's last commit, or what the broker keeps, which counts whole entries. The error
+        where a partition is not open in time names it, and has those of the others in `known`."""
         with self._only:
             deadline = due(timeout)
             self._take_in_stored()
-            found = {}
-            for part in self._feed.parts:
+
+            def ask(part: PartitionConsumer) -> Steps[MessageId]:
                 _, mark = yield from self._feed.place(part, deadline)
                 kept = MessageId(*part.owner, *mark, after=True)
                 mine = self._log(part.owner).committed
-                found[part.owner] = mine if mine is not None and mine > kept else kept
-            return found
+                return mine if mine is not None and mine > kept else kept
+
+            return (yield from self._of_each(ask))
 
     @operation
     def lag(self, *, timeout: float = 30.0) -> Steps[Mapping[TopicPartition, int]]:
-        """Entries behind the committed position by the broker's statistics; a batch is one entry."""
+        """Entries behind the committed position by the broker's statistics; a batch is one entry. Errors as of `committed`."""
         with self._only:
             deadline = due(timeout)
-            found = {}
-            for part in self._feed.parts:
+
+            def ask(part: PartitionConsumer) -> Steps[int]:
                 stats = yield from self._feed.ask_again(part, api.CommandConsumerStats(), deadline)
-                found[part.owner] = int(stats.msgBacklog)
-            return found
+                return int(stats.msgBacklog)
+
+            return (yield from self._of_each(ask))
+
+    def _of_each(self, ask: Callable[[PartitionConsumer], Steps[T]]) -> Steps[dict[TopicPartition, T]]:
+        """What each partition's broker answers: those that are open are asked first. What the first failure was is raised in the end."""
+        found: dict[TopicPartition, T] = {}
+        problem: WireprotoError | None = None
+        for part in sorted(self._feed.parts, key=lambda part: not part.open):
+            try:
+                found[part.owner] = yield from ask(part)
+            except (TransportError, BrokerError) as why:
+                problem = problem or why.with_context(topic=part.topic, partition=part.partition)
+        if problem is not None:
+            problem.known = found
+            raise problem
+        return {part.owner: found[part.owner] for part in self._feed.parts}
 
     # -- in a transaction: see transactions.PulsarTransactions --------------------------------------------------
 
@@ -397,12 +415,14 @@ class PulsarConsumer(PartingRole):
         with self._only:
             deadline = due(timeout)
             self._take_in_stored()
+            again = [part for part in self._feed.parts if part.open]  # what is not open has all of it come again when it is
             for part in self._feed.parts:
-                yield from self._feed.anew(part, deadline)
+                if part in again:
+                    yield from self._feed.anew(part, deadline)
                 part.cursor = Cursor(unread(*part.owner))
                 self._logs[part.owner] = Log()
             self._dropped.clear()
-            for part in self._feed.parts:
+            for part in again:
                 yield from self._feed.attached(part, deadline)
 
     # -- control ------------------------------------------------------------------------------------------------

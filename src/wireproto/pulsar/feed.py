@@ -41,6 +41,11 @@ GATHER_BYTES = 1 << 20
 """Most frames and bytes of one partition that are handed out together."""
 TOLD = 5.0
 """Seconds that a broker may take to tell a failover consumer whether it is fed; it waits a second itself by default."""
+ENOUGH = 5.0
+"""Seconds that a partition has to be opened in where an attempt has failed, before a role begins with the others: brokers take some to hand
+a topic over."""
+MOST = 0.75
+"""How much of the time that a role has to open one of its partitions has that is not answered, before it begins with the others."""
 LEAST_SHARE = 1 << 16
 """Bytes that each partition may have on its way, however many there are."""
 
@@ -117,15 +122,40 @@ class Feed:
                 each.permits.most = max(1, self._most // len(self.parts))
         return part
 
-    def opening(self, deadline: float, parts: Collection[PartitionConsumer] | None = None) -> Steps[None]:
-        """Subscribe on every partition, or on these, all beside each other; tries until `deadline`."""
-        parts = self.parts if parts is None else parts
-        for part in parts:
-            self._tend(part)
-        for part in parts:
-            yield from self.attached(part, deadline)
+    def opening(self, deadline: float, parts: Collection[PartitionConsumer] | None = None) -> Steps[list[PartitionConsumer]]:
+        """Subscribe on every partition, or on these, all beside each other.
 
-    def _tend(self, part: PartitionConsumer) -> None:
+        One that cannot be opened holds up no others: where an attempt has failed it is left behind after `ENOUGH` seconds, where nothing is
+        answered after most of the time. It is tried again in the background, and the log names it.
+
+        Returns:
+            those that were left behind.
+        Raises:
+            why none of them could be opened by `deadline`, where no other one is either; at once what does not pass.
+        """
+        parts = list(self.parts if parts is None else parts)
+        for part in parts:
+            self.tend(part)
+        others = any(part.open or part.cursor.done for part in self.parts if part not in parts)
+        begin = time.monotonic()
+        most = begin + (deadline - begin) * MOST
+        while left := [part for part in parts if not part.open]:
+            until = deadline
+            if others or len(left) < len(parts):
+                until = most if any(part.trouble is None for part in left) else min(most, begin + ENOUGH)
+            if time.monotonic() >= until:
+                break
+            yield from self.more(until)
+        if left and len(left) == len(parts) and not others:
+            yield from self.attached(left[0], deadline)  # which raises why it is not
+        for part in left:
+            why = part.trouble or part.stage
+            text = "%s[%d]: it cannot be opened now, and is read as soon as it can: %s"
+            self._cluster.told.warning(("left behind", part.name), text, part.topic, part.partition, why)
+        return left
+
+    def tend(self, part: PartitionConsumer) -> None:
+        """Have it subscribed from now on."""
         self._still_open()
         part.life = self._tending.begin(part)
 
@@ -210,7 +240,7 @@ class Feed:
         if handing is not None:
             handing.take_back()
             if handing.part.life is None and not handing.part.cursor.done:  # it was about to be read to its end
-                self._tend(handing.part)
+                self.tend(handing.part)
         self._turn_to_all()
         for part in self.parts:
             part.flow()
@@ -312,7 +342,7 @@ class Feed:
         """What became of a subscription."""
         if isinstance(item, Grown):
             for number, name in item.names:
-                self._tend(self._add(item.topic, number, name, replace(self._given, initial=OLDEST, since=None)))
+                self.tend(self._add(item.topic, number, name, replace(self._given, initial=OLDEST, since=None)))
             return
         part: PartitionConsumer = item.life.part
         if item.life is not part.life:
@@ -361,13 +391,21 @@ class Feed:
         final = verdict(why, passing=(TimedOut,), brief=few) is Verdict.NEVER
         part.refused_since = (part.refused_since or now) if final else None
         part.trouble = why
-        if not part.life.known and final:
+        beside = isinstance(why, WireprotoError) and why.refresh and any(one.open for one in self.parts)  # it holds up no others
+        if not part.life.known and final and not beside:
             raise fresh(why)
         self._cluster.told.info(("again", type(why), part.topic), "%s[%d]: tried again: %s", part.topic, part.partition, why)
         # once it was ours, who stands in its way may be this very consumer, not yet gone at the broker
         if isinstance(why, TopicNotFound) or (part.refused_since is not None and now - part.refused_since > self._patience):
             part.refused_since = None
             raise fresh(why)
+
+    def unopened(self, part: PartitionConsumer) -> Exception:
+        """Why a partition is not open, with its name."""
+        if part.trouble is None:
+            return TimedOut(f"the partition is not open yet: {part.stage}", topic=part.topic, partition=part.partition)
+        why = fresh(part.trouble)
+        return why.with_context(topic=part.topic, partition=part.partition) if isinstance(why, WireprotoError) else why
 
     def lost(self, part: PartitionConsumer) -> None:
         """Its consumer is gone at the broker: it is opened again, and what was not handed over comes again."""
@@ -389,13 +427,11 @@ class Feed:
     def attached(self, part: PartitionConsumer, deadline: float) -> Steps[PartitionConsumer]:
         """The partition, open: waits for that until `deadline`."""
         if part.life is None:
-            self._tend(part)
+            self.tend(part)
         self._drain()
         while not part.open:
             if not (yield from self.more(deadline)):
-                if part.trouble is not None:
-                    raise fresh(part.trouble)
-                raise TimedOut(f"the partition is not open yet: {part.stage}", topic=part.topic, partition=part.partition)
+                raise self.unopened(part)
         return part
 
     def ask(self, part: PartitionConsumer, command: Message, deadline: float) -> Steps[Any]:

@@ -22,16 +22,17 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Self
 
 from wireproto._codec import decode_pulsar
-from wireproto.errors import DataLoss, TransportError, WireprotoError
+from wireproto.errors import Closed, DataLoss, TimedOut, TransportError, WireprotoError
 from wireproto.flow.parting import PartingRole
 from wireproto.flow.resolve import Request
-from wireproto.net.task import NEVER, Steps, operation
-from wireproto.position import LATEST, AtTime, Latest, MessageId, TopicPartition, Where
+from wireproto.net.retry import Verdict, verdict
+from wireproto.net.task import NEVER, Steps, Task, fresh, operation
+from wireproto.position import LATEST, AtTime, Earliest, Latest, MessageId, TopicPartition, Where
 from wireproto.records import Batch
 
 from ..due import due
 from . import PulsarApi_pb2 as api
-from .feed import Feed
+from .feed import ENOUGH, Feed
 from .frames import message_id
 from .partition_consumer import PartitionConsumer
 from .places import FROM_NOW, Cursor, resolver, unread
@@ -48,6 +49,29 @@ IDLE_CHECK = 1.0
 """Seconds without a message after which the broker is asked whether there is one before the stop."""
 ENDS = 0.8
 """Seconds that this question may take, be there less left of a poll."""
+LOOK = 0.1
+"""Seconds between two looks at partitions that could not be opened when the others were."""
+
+
+class Late:
+    """A partition that could not be opened when the others were.
+
+    Attributes:
+        start, stop: as they were asked for. place: where a time lies. task: asks for that.
+        since: when it was left behind. again: when to ask next where it begins.
+    """
+
+    def __init__(self, start: Request, stop: Request | None) -> None:
+        self.start, self.stop, self.since = start, stop, time.monotonic()
+        self.place: MessageId | None = None
+        self.task: Task[dict[TopicPartition, MessageId]] | None = None
+        self.trouble: WireprotoError | None = None
+        self.again = 0.0
+
+    @property
+    def known(self) -> bool:
+        """Whether it is known where the partition begins."""
+        return self.place is not None or isinstance(self.start, MessageId | Earliest)
 
 
 class PulsarReader(PartingRole):
@@ -71,6 +95,7 @@ class PulsarReader(PartingRole):
         window, patience = options.receive_memory, options.timeout
         self._feed = Feed(cluster, names, subscription, window=window, patience=patience, flow=False, opened=self._opened)
         self._checked = time.monotonic()
+        self._late: dict[PartitionConsumer, Late] = {}
 
     @classmethod
     def opening(
@@ -99,46 +124,124 @@ class PulsarReader(PartingRole):
     def _open(self, starts: Mapping[PartitionConsumer, Request], stops: Mapping[TopicPartition, Request], deadline: float) -> Steps[None]:
         """Subscribe at the starts and fix the stops; permits come last."""
         feed = self._feed
-        starts = {part: start if part.kept else LATEST for part, start in starts.items()}
+        late = self._late
+        for part, start in starts.items():
+            old = self._forget(part)  # of which a stop may be left to be fixed
+            late[part] = Late(start if part.kept else LATEST, stops.get(part.owner, old.stop if old is not None else None))
+        found = yield from self._found({part: late[part].start for part in starts}, deadline)
+        sought = [part for part in starts if part.owner in found or not isinstance(late[part].start, AtTime)]
+        for part in sought:
+            late[part].place = found.get(part.owner)
+            self._set_begin(part, late[part])
+        left = set((yield from feed.opening(deadline, sought)))
+        for part in starts:
+            late[part].since = time.monotonic()
+            if part not in sought:
+                self._find(part, late[part])
+        for part in sought:
+            if part not in left:
+                yield from self._begin(part, late[part], deadline)
+                del late[part]
+
+    def _found(self, starts: Mapping[PartitionConsumer, Request], deadline: float) -> Steps[dict[TopicPartition, MessageId]]:
+        """The places at the times among these starts; without those of partitions that could not be asked, while others could."""
         times = {part.owner: start for part, start in starts.items() if isinstance(start, AtTime)}
-        found: dict[TopicPartition, MessageId] = {}
-        if times:
-            found = yield from finding(self._cluster, self.topic, {part.partition: part.name for part in starts}, times, deadline)
-        for part, start in starts.items():
-            place = found.get(part.owner, start)
-            if isinstance(place, MessageId):
-                part.cursor.start_at(place)
-            elif isinstance(place, Latest):
-                part.cursor.begin = FROM_NOW
-        yield from feed.opening(deadline, starts)
-        for part, start in starts.items():
-            cursor = part.cursor
-            end, mark = (yield from feed.place(part, deadline)) if part.kept else (NOWHERE, NOWHERE)
-            if not part.kept:
-                pass  # it begins now, wherever that is
-            elif isinstance(start, Latest):
-                cursor.start_at(MessageId(self.topic, part.partition, *end, after=True))
-            elif not isinstance(found.get(part.owner, start), MessageId):
-                cursor.start_at(MessageId(self.topic, part.partition, *mark, after=True))
-            elif isinstance(start, MessageId) and is_gone(start, mark[0], self._options):
-                yield from self._go_on(part, start, end, mark, deadline)
-            elif isinstance(start, MessageId) and is_behind(start, end, mark):
-                self._cluster.told.warning(
-                    ("behind", part.name, start),
-                    "%s[%d]: %s lies behind the topic's end, %d:%d, where reading begins instead",
-                    *part.owner,
-                    start,
-                    *end,
-                )
-                yield from self._go_to_end(part, end, deadline)
-            if part.owner in stops:
-                self._set_stop(cursor, stops[part.owner], end, mark)
-            if cursor.done or cursor.starts_beyond_stop():
-                cursor.error = None  # nothing was to be read
-                self._retire(part)
-            elif cursor.error is None:
-                part.flowing = True
-                part.flow()
+        if not times:
+            return {}
+        names = {part.partition: part.name for part in starts}
+        now = time.monotonic()
+        if len(starts) > 1:
+            until = min(now + (deadline - now) / 2, now + 2 * ENOUGH)
+            try:
+                return (yield from finding(self._cluster, self.topic, names, times, until))
+            except WireprotoError as why:
+                if _lasts(why):
+                    raise
+                found = dict(why.known or {})
+            if found or len(times) < len(starts):
+                return found
+        return (yield from finding(self._cluster, self.topic, names, times, deadline))
+
+    def _find(self, part: PartitionConsumer, late: Late) -> None:
+        """Ask in the background for the place at which a partition begins that could not be asked."""
+        if late.trouble is None:
+            text = "%s[%d]: it cannot be opened now, and is read as soon as it can: %s"
+            self._cluster.told.warning(("left behind", part.name), text, *part.owner, "where it begins is not answered")
+        until = time.monotonic() + self._options.operation_timeout
+        question = finding(self._cluster, self.topic, {part.partition: part.name}, {part.owner: late.start}, until)
+        late.task = self._tasks.spawn(question, f"where {part.owner[0]}[{part.owner[1]}] begins")
+
+    def _set_begin(self, part: PartitionConsumer, late: Late) -> None:
+        """Have SUBSCRIBE begin there."""
+        place = late.start if late.place is None else late.place
+        if isinstance(place, MessageId):
+            part.cursor.start_at(place)
+        elif isinstance(place, Latest):
+            part.cursor.begin = FROM_NOW
+
+    def _begin(self, part: PartitionConsumer, late: Late, deadline: float) -> Steps[None]:
+        """Fix where an open partition begins and stops; permits come last."""
+        start, stop = late.start, late.stop
+        cursor = part.cursor
+        end, mark = (yield from self._feed.place(part, deadline)) if part.kept else (NOWHERE, NOWHERE)
+        if not part.kept:
+            pass  # it begins now, wherever that is
+        elif isinstance(start, Latest):
+            cursor.start_at(MessageId(self.topic, part.partition, *end, after=True))
+        elif late.place is None and not isinstance(start, MessageId):
+            cursor.start_at(MessageId(self.topic, part.partition, *mark, after=True))
+        elif isinstance(start, MessageId) and is_gone(start, mark[0], self._options):
+            yield from self._go_on(part, start, end, mark, deadline)
+        elif isinstance(start, MessageId) and is_behind(start, end, mark):
+            self._cluster.told.warning(
+                ("behind", part.name, start),
+                "%s[%d]: %s lies behind the topic's end, %d:%d, where reading begins instead",
+                *part.owner,
+                start,
+                *end,
+            )
+            yield from self._go_to_end(part, end, deadline)
+        if stop is not None:
+            self._set_stop(cursor, stop, end, mark)
+        if cursor.done or cursor.starts_beyond_stop():
+            cursor.error = None  # nothing was to be read
+            self._retire(part)
+        elif cursor.error is None:
+            part.flowing = True
+            part.flow()
+
+    def _begin_late(self) -> Steps[None]:
+        """Begin with partitions that could not be opened, and now are."""
+        for part, late in list(self._late.items()):
+            if part.cursor.done:
+                self._forget(part)
+            if part.cursor.done or time.monotonic() < late.again:
+                continue
+            if late.task is not None and late.task.done:
+                task, late.task = late.task, None
+                try:
+                    late.place = task.result()[part.owner]
+                except WireprotoError as why:
+                    late.trouble = why
+                    if _lasts(why):
+                        raise
+            if late.task is None and part.life is None:
+                if isinstance(late.start, AtTime) and late.place is None:
+                    self._find(part, late)
+                else:
+                    self._set_begin(part, late)
+                    self._feed.tend(part)
+            if not part.open:
+                continue
+            try:
+                yield from self._begin(part, late, time.monotonic() + ENDS)
+            except WireprotoError as why:
+                late.again = time.monotonic() + IDLE_CHECK
+                if _lasts(why):
+                    raise
+            else:
+                del self._late[part]
+                self._cluster.told.info(("begun", part.name), "%s[%d]: it is open, and is read now", *part.owner)
 
     def _go_on(
         self, part: PartitionConsumer, start: MessageId, end: tuple[int, int], mark: tuple[int, int], deadline: float
@@ -220,12 +323,16 @@ class PulsarReader(PartingRole):
             for part in self._feed.parts:
                 if part.cursor.error is not None:
                     raise part.cursor.error
+            if self._late:
+                yield from self._begin_late()
             until = min(deadline, self._checked + IDLE_CHECK)
+            if self._late:
+                until = min(until, time.monotonic() + LOOK)
             got = yield from self._feed.next(until)
             now = time.monotonic()
             if got is None:
                 for part in self._feed.parts:
-                    if part.ended and not part.frames and not part.cursor.done:
+                    if part.ended and not part.frames and not part.cursor.done and part not in self._late:
                         self._retire(part)  # the topic is terminated: there will never be more
                 if now >= self._checked + IDLE_CHECK:
                     self._acknowledge()
@@ -233,6 +340,7 @@ class PulsarReader(PartingRole):
                         with contextlib.suppress(TransportError):  # asked again when nothing came again; what lasts, `next` raises
                             yield from self._check_ends(max(deadline, now + ENDS))
                     self._checked = time.monotonic()
+                self._raise_late()
                 if time.monotonic() >= deadline:
                     return None
                 continue
@@ -241,6 +349,14 @@ class PulsarReader(PartingRole):
             if batch is not None:
                 return batch
         return None
+
+    def _raise_late(self) -> None:
+        """Where all else is read to its stop: raise why the rest is not, when that has lasted for the time in which a reader is to open."""
+        now = time.monotonic()
+        if all(part.cursor.done or part in self._late for part in self._feed.parts):
+            for part, late in self._late.items():
+                if now - late.since >= self._options.timeout and not part.open and not part.cursor.done:
+                    raise self._feed.unopened(part) if late.trouble is None else fresh(late.trouble)
 
     def _decode(self, part: PartitionConsumer, frames: list[bytes]) -> Batch | None:
         cursor = part.cursor
@@ -315,23 +431,30 @@ class PulsarReader(PartingRole):
 
     @operation
     def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
-        """Go on from there; drops what was fetched ahead. The stop stays."""
+        """Go on from there; drops what was fetched ahead. The stop stays. A partition that cannot be opened now holds up no others."""
         with self._only:
             deadline = due(timeout)
             parts = {part.owner: part for part in self._feed.parts}
             starts = {parts[key]: place for key, place in resolver(parts).requests(where, parts, "seek").items()}
             for part in starts:
                 old = part.cursor
-                fresh = part.cursor = Cursor(unread(*part.owner))
-                fresh.before, fresh.last, fresh.until, fresh.bounded_by_end = old.before, old.last, old.until, old.bounded_by_end
+                new = part.cursor = Cursor(unread(*part.owner))
+                new.before, new.last, new.until, new.bounded_by_end = old.before, old.last, old.until, old.bounded_by_end
                 self._feed.stop(part)
                 part.flowing = False
             yield from self._open(starts, {}, deadline)
 
+    def _forget(self, part: PartitionConsumer) -> Late | None:
+        """It is not waited for any more."""
+        late = self._late.pop(part, None)
+        if late is not None and late.task is not None:
+            late.task.cancel(Closed("the partition is not read any more", topic=part.topic, partition=part.partition))
+        return late
+
     @property
     def positions(self) -> Mapping[TopicPartition, MessageId]:
-        """Where each partition is read next."""
-        return {part.owner: part.cursor.next for part in self._feed.parts}
+        """Where each partition is read next; without those that could not be opened yet to tell where they begin."""
+        return {part.owner: part.cursor.next for part in self._feed.parts if part not in self._late or self._late[part].known}
 
     @property
     def done(self) -> bool:
@@ -342,5 +465,11 @@ class PulsarReader(PartingRole):
 
     def _parting(self, deadline: float) -> Steps[None]:
         """Close the consumers at their brokers."""
+        for part in list(self._late):
+            self._forget(part)
         yield from self._feed.closing(deadline)
         self._cluster.roles.forget(self)
+
+
+def _lasts(why: WireprotoError) -> bool:
+    return verdict(why, passing=(TimedOut,)) is Verdict.NEVER
