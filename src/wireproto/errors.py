@@ -102,8 +102,9 @@ class WireprotoError(Exception):
     """Of an error that ended a `send_batch`: so many rows of each partition, the first ones of it, were taken before and are sent all the
     same; under -1 those that named none, wherever they went. None: it ended nothing, or nothing was taken."""
 
-    known: Mapping[tuple[str, int], Any] | None = None
-    """Of an error that ended a question to several brokers: what the others answered, positions or lags, by topic and partition."""
+    known: Mapping[Any, Any] | None = None
+    """Of an error that ended a question to several brokers: what the others answered, positions or lags, by topic and partition, or as the
+    question returns it (transactions by their names)."""
 
     def with_context(self, **context: Any) -> WireprotoError:
         """Fill in context that is still unknown and return self (for ``raise error.with_context(peer=…)``)."""

@@ -10,13 +10,15 @@ from brokers.proxy import FaultProxy
 from patience import soon
 from wireproto.devbroker import DevBroker
 from wireproto.errors import TimedOut, TransportError
-from wireproto.kafka.codes import LeaderNotAvailable
+from wireproto.kafka.codes import CoordinatorNotAvailable, LeaderNotAvailable, TransactionalIdNotFound
 from wireproto.kafka.messages import (
+    Coordinator,
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
+    FindCoordinatorResponse,
 )
 from wireproto.position import EARLIEST, LATEST, LogOffset
 
@@ -108,3 +110,72 @@ def test_sizes_name_a_partition_without_a_leader(broker: DevBroker, client: Any,
     finally:
         broker.resume("kafka")
     assert (failed.value.topic, failed.value.partition, failed.value.known) == ("single", 1, {("single", 0): 7})
+
+
+def test_producers_name_a_partition_without_a_leader_and_those_of_the_others_are_known(broker: DevBroker, client: Any) -> None:
+    admin = client.admin()
+    admin.create_topic("written", partitions=2, replication=1)
+    with client.producer("written") as out:
+        for number in range(2):
+            out.send(b"x", partition=number).position(20.0)
+    told = admin.describe_producers("written")
+    assert [len(told["written", number]) for number in range(2)] == [1, 1]
+    broker.pause("kafka", LISTENERS[broker.call("kafka", "leader", "written", 1)])
+    try:
+        client.cluster.refresh(["written"], soon())
+        with pytest.raises(LeaderNotAvailable) as failed:
+            admin.describe_producers("written", timeout=2.0)
+    finally:
+        broker.resume("kafka")
+    assert (failed.value.topic, failed.value.partition) == ("written", 1)
+    assert failed.value.known == {("written", 0): told["written", 0]}
+
+
+def transactions(broker: DevBroker, client: Any) -> dict[int, str]:
+    """A transactional id that is known by each node."""
+    names = {node: f"t-{node}" for node in LISTENERS}
+    for node, name in names.items():
+        if broker.call("kafka", "coordinator", name) != node:
+            broker.call("kafka", "move_coordinator", name, node)
+    for name in names.values():
+        with client.transactions(name) as work, work.begin() as turn:
+            turn.send(b"x", topic="t", partition=0)
+    return names
+
+
+def test_transactions_of_the_coordinators_that_answer_are_known(broker: DevBroker, client: Any, proxy: FaultProxy) -> None:
+    names = transactions(broker, client)
+    told = client.admin().describe_transactions(names.values())
+    proxy.stall()
+    with pytest.raises(TransportError) as failed:
+        client.admin().describe_transactions(names.values(), timeout=1.5)
+    assert failed.value.known == {name: told[name] for node, name in names.items() if node != SILENT}
+
+
+def test_transactions_are_known_beside_one_that_there_is_none_of(broker: DevBroker, client: Any) -> None:
+    names = transactions(broker, client)
+    told = client.admin().describe_transactions(names.values())
+    with pytest.raises(TransactionalIdNotFound) as failed:
+        client.admin().describe_transactions([*names.values(), "missing"])
+    assert failed.value.known == told
+
+
+def test_transactions_are_known_beside_one_that_has_no_coordinator(broker: DevBroker, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = transactions(broker, client)
+    told = client.admin().describe_transactions(names.values())
+    ask = client.cluster.asking
+
+    def asking(message: Any, until: float, *args: Any, check: Any = None, **given: Any) -> Any:
+        """As the cluster's, but there is no coordinator of "homeless"."""
+        reply = yield from ask(message, until, *args, **given)
+        nobody = Coordinator(key="homeless", node_id=-1, host="", port=-1, error_code=CoordinatorNotAvailable.code)
+        found = [nobody if one.key == "homeless" else one for one in reply.coordinators]
+        reply = FindCoordinatorResponse(coordinators=tuple(found))
+        if check is not None and (problem := check(reply)) is not None:
+            raise problem
+        return reply
+
+    monkeypatch.setattr(client.cluster, "asking", asking)
+    with pytest.raises(CoordinatorNotAvailable, match="homeless") as failed:
+        client.admin().describe_transactions([*names.values(), "homeless"], timeout=1.5)
+    assert failed.value.known == told

@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..due import due
-from ..errors import BrokerError, OptionError, UnsupportedVersion, UsageError, ValueUnsupported, WireprotoError
+from ..errors import BrokerError, OptionError, TimedOut, UnsupportedVersion, UsageError, ValueUnsupported, WireprotoError
 from ..net.task import Steps, operation
 from ..position import TopicPartition
 from . import positions, wire
-from .codes import CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator, error
+from .codes import CoordinatorLoadInProgress, CoordinatorNotAvailable, LeaderNotAvailable, NotCoordinator, error
 from .messages import (
     DescribeProducersRequest,
     DescribeProducersTopicRequest,
@@ -215,6 +215,8 @@ class TransactionAdmin:
 
         Raises:
             TransactionalIdNotFound: there is none of a name, or no more (`transactional.id.expiration.ms`). AuthError.
+            CoordinatorNotAvailable: nobody coordinates one. TransportError: a coordinator does not answer. `known` has by name what the
+                others answered.
         """
         cluster, deadline = self._cluster, due(timeout)
         wanted = [names] if isinstance(names, str) else sorted(set(names))
@@ -232,12 +234,18 @@ class TransactionAdmin:
                 raise problem
 
         def attempt() -> Steps[None]:
-            nodes = yield from self._coordinators([name for name in wanted if name not in found], deadline)
+            nodes, problem = yield from self._coordinators([name for name in wanted if name not in found], deadline)
             asked = [(f"asking node {node} for transactions", ask(node, some)) for node, some in nodes.items()]
             yield from cluster.tasks.every(asked, deadline)
+            if problem is not None:
+                raise problem
 
         if wanted:
-            yield from cluster.retrying(attempt, deadline)
+            try:
+                yield from cluster.retrying(attempt, deadline)
+            except WireprotoError as why:
+                why.known = found
+                raise
         return {name: found[name] for name in wanted}
 
     @operation
@@ -279,21 +287,19 @@ class TransactionAdmin:
         fencing = [(f"fencing {name!r}", naming(self._cluster, name, _FENCED_FOR, None, deadline)) for name in entries]
         yield from self._cluster.tasks.every(fencing, deadline)
 
-    def _coordinators(self, names: list[str], deadline: float) -> Steps[dict[int, list[str]]]:
-        """Names by the node that coordinates them."""
-
-        def check(reply: Any) -> BrokerError | None:
-            for one in reply.coordinators:
-                if one.error_code:
-                    return error(one.error_code, one.error_message or f"transactional id {one.key!r}")
-            return None
-
+    def _coordinators(self, names: list[str], deadline: float) -> Steps[tuple[dict[int, list[str]], BrokerError | None]]:
+        """Names by the node that coordinates them, and why one has none, if any."""
         request = FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=tuple(names))
-        reply = yield from self._cluster.asking(request, deadline, check=check)
+        reply = yield from self._cluster.asking(request, deadline)
         nodes: dict[int, list[str]] = {}
+        problem: BrokerError | None = None
         for one in reply.coordinators:
-            nodes.setdefault(self._cluster.locate(one), []).append(one.key)
-        return nodes
+            if one.error_code:
+                text = f"transactional id {one.key!r}" + (f": {one.error_message}" if one.error_message else "")
+                problem = error(one.error_code, text, message=reply.NAME)
+            else:
+                nodes.setdefault(self._cluster.locate(one), []).append(one.key)
+        return nodes, problem
 
     @operation
     def describe_producers(
@@ -305,6 +311,8 @@ class TransactionAdmin:
             topic: or several, which are asked for together. partitions: those that are asked for; None: all.
         Raises:
             UnknownTopicOrPartition, AuthError.
+            LeaderNotAvailable: a partition has no leader; it names that one. TransportError: a leader does not answer. `known` has what the
+                others answered.
         """
         cluster, deadline = self._cluster, due(timeout)
         names = [topic] if isinstance(topic, str) else sorted(set(topic))
@@ -328,12 +336,24 @@ class TransactionAdmin:
             if problem is not None:
                 raise problem
 
+        missing: LeaderNotAvailable | None = None
+
         def attempt() -> Steps[None]:
-            nodes = yield from positions.by_leader(cluster, [key for key in keys if key not in found], deadline)
+            nonlocal missing
+            without = set[TopicPartition]()
+            nodes = yield from positions.by_leader(cluster, [key for key in keys if key not in found], deadline, without)
+            missing = positions.no_leader(without) if without else None
             asked = [(f"asking node {node} for producers", ask(node, led)) for node, led in nodes.items()]
             yield from cluster.tasks.every(asked, deadline)
+            if missing is not None:
+                raise missing
 
-        yield from self._of_topics(names, attempt, deadline)
+        try:
+            yield from self._of_topics(names, attempt, deadline)
+        except WireprotoError as why:
+            told = why if missing is None or not isinstance(why, TimedOut) else missing  # that time ran out is no news then
+            told.known = found
+            raise told from None
         return {key: found[key] for key in keys}
 
     @operation
