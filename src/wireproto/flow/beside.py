@@ -1,8 +1,10 @@
 """One question to several brokers, asked beside each other, so that a silent one neither holds up nor hides what the others answer.
 
-What it is: the answers, and a warning for each broker that gives none. Where none has answered, all are asked again until the deadline.
-For questions whose answers add up, such as lists of names; where what is left out would mean something else, the caller raises instead,
-with `WireprotoError.known`.
+    answers    those that came, and a warning for each broker that gave none; where none did, all are asked again until the deadline. For
+               questions whose answers add up, such as lists of names.
+    each       those that came, and why the others did not, for who raises then, with `WireprotoError.known` (`whole`): where what is left
+               out would mean something else.
+
 Must not: know a protocol.
 """
 
@@ -12,11 +14,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from ..errors import TimedOut, TransportError
+from ..errors import TimedOut, TransportError, WireprotoError
 from ..net.retry import Verdict, Waits, tell_before, verdict
 from ..net.task import Steps, Tasks
 from ..net.told import Told
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 
@@ -51,6 +54,45 @@ def answers(
         if again >= until or not any(_may_pass(why) for why in silent.values()):
             raise before
         yield again
+
+
+def each(
+    tasks: Tasks, asked: Mapping[K, Steps[T]], until: float, most: int, what: str
+) -> Steps[tuple[dict[K, T], dict[K, WireprotoError]]]:
+    """Take all of these steps, so many at a time at most; each keeps its own time.
+
+    Args:
+        until: where it has come, no more of them are begun.
+        what: is asked of each; names the tasks.
+    Returns:
+        what they gave, and the errors of the others, in the order of `asked`.
+    """
+    found: dict[K, T] = {}
+    failed: dict[K, WireprotoError] = {}
+    left = iter(asked.items())
+
+    def some() -> Steps[None]:
+        for key, steps in left:
+            if time.monotonic() >= until:
+                failed[key] = TimedOut(f"{what}: there was no time left to ask")
+                continue
+            try:
+                found[key] = yield from steps
+            except WireprotoError as why:
+                failed[key] = why
+
+    yield from tasks.every([(what, some()) for _ in range(min(most, len(asked)))], float("inf"))
+    return {key: found[key] for key in asked if key in found}, {key: failed[key] for key in asked if key in failed}
+
+
+def whole(found: dict[K, T], failed: Mapping[K, WireprotoError]) -> dict[K, T]:
+    """What was found; raises the first error where there is any, which has that in `known`, and says how many more there are."""
+    for why in failed.values():
+        if len(failed) > 1:
+            why.text += f"; there is no answer of {len(failed) - 1} more"
+        why.known = found
+        raise why
+    return found
 
 
 def _once(tasks: Tasks, asked: Mapping[str, Steps[T]]) -> Steps[tuple[dict[str, T], dict[str, TransportError]]]:

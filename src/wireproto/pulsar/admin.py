@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from wireproto.errors import OptionError
+from wireproto.errors import OptionError, WireprotoError
+from wireproto.flow.beside import each, whole
 from wireproto.net.closing import Closing
 from wireproto.net.task import Steps, operation, steps
 from wireproto.position import LATEST, MessageId, Position, TopicPartition, Where
@@ -38,7 +39,10 @@ if TYPE_CHECKING:
     from .cluster import PulsarCluster
     from .coordinators import TransactionId
 
+T = TypeVar("T")
 DEFAULT_NAMESPACE = "public/default"
+BESIDE = 16
+"""Topics or partitions that are asked for at a time."""
 
 
 class PulsarAdmin(Closing):
@@ -70,18 +74,25 @@ class PulsarAdmin(Closing):
 
     @operation
     def describe_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[TopicInfo]:
-        """Partitions, with their full names, and the brokers that serve them; raises TopicNotFound."""
+        """Partitions, with their full names, and the brokers that serve them.
+
+        Raises:
+            TopicNotFound. Where the broker of one cannot be found the error names that one, and has the others in `known`.
+        """
         deadline = due(timeout)
         cluster = self._cluster
         names = yield from cluster.naming(topic, deadline, create=False)
         if names[0][0] < 0:
             yield from self._must_exist(topic, deadline)
-        partitions = []
-        for number, name in names:
+
+        def look(name: str, number: int) -> Steps[PartitionInfo]:
             broker = yield from cluster.finding(name, deadline)
             host, port = broker.address
-            partitions.append(PartitionInfo(number, broker.proxied or f"{host}:{port}", {"name": name}))
-        return TopicInfo(topic, tuple(partitions), {"name": str(parse_topic(topic)), "partitioned": names[0][0] >= 0})
+            return PartitionInfo(number, broker.proxied or f"{host}:{port}", {"name": name})
+
+        asked = {(topic, number): look(name, number) for number, name in names}
+        partitions = whole(*(yield from self._each(asked, deadline, "looking up the broker of a partition")))
+        return TopicInfo(topic, tuple(partitions.values()), {"name": str(parse_topic(topic)), "partitioned": names[0][0] >= 0})
 
     def _must_exist(self, topic: str, deadline: float) -> Steps[None]:
         name = parse_topic(topic)
@@ -113,8 +124,9 @@ class PulsarAdmin(Closing):
             body = {"partitions": partitions, "properties": dict(config)} if partitions else dict(config)
         kind = "application/vnd.partitioned-topic-metadata+json" if config and partitions else "application/json"
         yield from self._http.call("PUT", path, deadline, body, topic=topic, kind=kind)
-        for _, partition in (yield from self._cluster.naming(topic, deadline, create=False)):
-            yield from self._cluster.finding(partition, deadline)
+        names = yield from self._cluster.naming(topic, deadline, create=False)
+        asked = {(topic, number): self._cluster.finding(partition, deadline) for number, partition in names}
+        whole(*(yield from self._each(asked, deadline, "looking up the broker of a new partition")))
 
     @operation
     def delete_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[None]:
@@ -145,60 +157,74 @@ class PulsarAdmin(Closing):
 
     @operation
     def list_groups(self, *, namespace: str = DEFAULT_NAMESPACE, timeout: float = 30.0) -> Steps[list[str]]:
-        """Names of the durable subscriptions on any topic of a namespace."""
+        """Names of the durable subscriptions on any topic of a namespace.
+
+        Raises:
+            why a topic gives no answer; it names that one, and `known` has the subscriptions of the others by their names.
+        """
         deadline = due(timeout)
-        found: set[str] = set()
-        for topic in (yield from steps(self.list_topics)(namespace=namespace, timeout=timeout)):
-            found.update((yield from self._http.get(f"{parse_topic(topic).rest}/subscriptions", deadline, topic=topic)))
-        return sorted(found)
+        topics = yield from steps(self.list_topics)(namespace=namespace, timeout=timeout)
+        asked = {(topic, -1): self._http.get(f"{parse_topic(topic).rest}/subscriptions", deadline, topic=topic) for topic in topics}
+        found, failed = yield from self._each(asked, deadline, "asking for the subscriptions of a topic")
+        by_topic = {topic: names for (topic, _), names in found.items()}
+        return sorted(set().union(*whole(by_topic, {topic: why for (topic, _), why in _left(failed).items()}).values()))
+
+    def _each(
+        self, asked: Mapping[TopicPartition, Steps[T]], deadline: float, what: str
+    ) -> Steps[tuple[dict[TopicPartition, T], dict[TopicPartition, WireprotoError]]]:
+        """What these steps give, `BESIDE` of them at a time, and why others give nothing, by topic and partition, which errors name."""
+        found, failed = yield from each(self._cluster.tasks, asked, deadline, BESIDE, what)
+        for (topic, number), why in failed.items():
+            why.topic, why.partition = topic, number if number >= 0 else None
+        return found, failed
 
     @operation
     def describe_group(
         self, group: str, *, topic: str | None = None, namespace: str = DEFAULT_NAMESPACE, timeout: float = 30.0
     ) -> Steps[GroupInfo]:
-        """A subscription on one topic, or on all of a namespace: its type, backlog and members; raises SubscriptionNotFound."""
-        deadline = due(timeout)
-        members: list[GroupMember] = []
-        kinds: set[str] = set()
-        backlog = 0
-        seen = False
-        for name in [topic] if topic is not None else (yield from steps(self.list_topics)(namespace=namespace, timeout=timeout)):
-            for number, stats in (yield from self._stats(name, deadline)):
-                found = stats.get("subscriptions", {}).get(group)
-                if found is None:
-                    continue
-                seen = True
-                kinds.add(str(found.get("type") or "none"))
-                backlog += int(found.get("msgBacklog", 0))
-                active = found.get("activeConsumerName")
-                for member in found.get("consumers", []):
-                    fed = found.get("type") != "Failover" or member.get("consumerName") == active
-                    partitions = ((name, number),) if fed else ()
-                    members.append(GroupMember(member.get("consumerName", ""), member.get("address", ""), partitions))
-        if not seen:
-            raise SubscriptionNotFound(f"no subscription {group!r}", topic=topic)
-        state = "Stable" if members else "Empty"
-        return GroupInfo(group, state, tuple(members), {"type": ", ".join(sorted(kinds)), "backlog": backlog})
+        """A subscription on one topic, or on all of a namespace: its type, backlog and members.
 
-    def _stats(self, topic: str, deadline: float) -> Steps[list[tuple[int, dict[str, Any]]]]:
-        found = []
-        for number, name in (yield from self._cluster.naming(topic, deadline, create=False)):
-            found += [(number, (yield from self._http.get(f"{parse_topic(name).rest}/stats", deadline, topic=topic)))]
-        return found
+        Raises:
+            SubscriptionNotFound. Where a partition gives no answer the error names it, and `known` has what the subscription is in each of
+            the others.
+        """
+        deadline = due(timeout)
+        every = topic is None
+        topics = [topic] if topic is not None else (yield from steps(self.list_topics)(namespace=namespace, timeout=timeout))
+        asked = {(name, -1): self._cluster.naming(name, deadline, create=False) for name in topics}
+        names, unnamed = yield from self._each(asked, deadline, "asking for the partitions of a topic")
+        parts = {(name, number): full for (name, _), some in names.items() for number, full in some}
+        asking = {key: self._http.get(f"{parse_topic(full).rest}/stats", deadline, topic=key[0]) for key, full in parts.items()}
+        stats, failed = yield from self._each(asking, deadline, "asking for the statistics of a partition")
+        failed = unnamed | failed
+        subscriptions = {key: found for key, one in stats.items() if (found := one.get("subscriptions", {}).get(group)) is not None}
+        known = {key: _described(group, {key: found}) for key, found in subscriptions.items()}
+        whole(known, _left(failed) if every else failed)
+        if not subscriptions:
+            raise SubscriptionNotFound(f"no subscription {group!r}", topic=topic)
+        return _described(group, subscriptions)
 
     @operation
     def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> Steps[dict[TopicPartition, MessageId]]:
-        """Where a subscription would resume in each partition; raises SubscriptionNotFound."""
+        """Where a subscription would resume in each partition.
+
+        Raises:
+            SubscriptionNotFound: a partition has none of that name. Any error names the partition, and `known` has the positions of the
+                others.
+        """
         deadline = due(timeout)
-        found: dict[TopicPartition, MessageId] = {}
-        for number, name in (yield from self._cluster.naming(topic, deadline, create=False)):
+
+        def ask(number: int, name: str) -> Steps[MessageId]:
             stats = yield from self._http.get(f"{parse_topic(name).rest}/internalStats", deadline, topic=topic)
             cursor = stats.get("cursors", {}).get(group)
             if cursor is None:
                 raise SubscriptionNotFound(f"no subscription {group!r}", topic=topic, partition=number)
             ledger, _, entry = str(cursor["markDeletePosition"]).partition(":")
-            found[topic, number] = MessageId(topic, number, signed(int(ledger)), signed(int(entry)), after=True)
-        return found
+            return MessageId(topic, number, signed(int(ledger)), signed(int(entry)), after=True)
+
+        names = yield from self._cluster.naming(topic, deadline, create=False)
+        asked = {(topic, number): ask(number, name) for number, name in names}
+        return whole(*(yield from self._each(asked, deadline, "asking where a subscription resumes")))
 
     @operation
     def commit(self, group: str, places: Mapping[TopicPartition, Position], *, timeout: float = 30.0) -> Steps[frozenset[TopicPartition]]:
@@ -312,3 +338,21 @@ class PulsarAdmin(Closing):
     def close(self, timeout: float = 30.0) -> None:
         """Nothing is held open: requests use the client's connections."""
         self._http.close()
+
+
+def _described(group: str, subscriptions: Mapping[TopicPartition, Any]) -> GroupInfo:
+    """What statistics of partitions tell of a subscription."""
+    members: list[GroupMember] = []
+    for key, found in subscriptions.items():
+        active = found.get("activeConsumerName")
+        for member in found.get("consumers", []):
+            fed = found.get("type") != "Failover" or member.get("consumerName") == active
+            members.append(GroupMember(member.get("consumerName", ""), member.get("address", ""), (key,) if fed else ()))
+    kinds = {str(found.get("type") or "none") for found in subscriptions.values()}
+    backlog = sum(int(found.get("msgBacklog", 0)) for found in subscriptions.values())
+    return GroupInfo(group, "Stable" if members else "Empty", tuple(members), {"type": ", ".join(sorted(kinds)), "backlog": backlog})
+
+
+def _left(failed: Mapping[TopicPartition, WireprotoError]) -> dict[TopicPartition, WireprotoError]:
+    """Without topics that are gone since they were listed: they have no subscriptions."""
+    return {key: why for key, why in failed.items() if not isinstance(why, TopicNotFound)}
