@@ -20,6 +20,7 @@ from wireproto.position import AtTime, Earliest, Latest, Position, TopicPartitio
 from ..due import due
 from .coming import Coming
 from .fetch import Fetcher
+from .passing import passes
 from .times import Offsets
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from .fetch import Fetched
     from .options import RocketOptions
 
+ENOUGH = 5.0
+"""Seconds that a broker has to tell where its queues begin, before they are read later than those of the others."""
 READERS_GROUP = "TOOLS_CONSUMER"
 """A group that exists on every broker: readers need one in name only."""
 
@@ -54,13 +57,37 @@ class RocketReader(Role):
         until = cluster.deadline(options.timeout)
         made = cls(cluster, topic, options)
         yield from cluster.routing(topic, until)
-        starts, stops = yield from made._offsets.ranges(start, stop, until)
+        follows = stop is None and isinstance(start, Earliest | Latest | AtTime)
+        if follows:
+            starts, stops = yield from made._begins(start, until)
+        else:
+            starts, stops = yield from made._offsets.ranges(start, stop, until)
         route = yield from cluster.routing(topic, until)
         for key, offset in starts.items():
             made._fetcher.add(topic, route.queues[key[1]], offset, stops.get(key), earliest=isinstance(start, Earliest))
-        if stop is None and isinstance(start, Earliest | Latest | AtTime):
+        if isinstance(start, Earliest | Latest | AtTime) and follows:
             made._coming = Coming(cluster, options, made._offsets, made._fetcher, start, route)
         return made
+
+    def _begins(self, start: Where, until: float) -> Steps[tuple[dict[TopicPartition, int], dict[TopicPartition, int]]]:
+        """Where a reader without a stop begins: after `ENOUGH` seconds without queues whose broker does not tell, while another one does.
+        They are read as soon as it does (`Coming`), as those are whose broker is away."""
+        now = time.monotonic()
+        try:
+            return (yield from self._offsets.ranges(start, None, min(now + ENOUGH, now + (until - now) / 2)))
+        except WireprotoError as why:
+            if not (why.known and passes(why)):
+                if not passes(why):
+                    raise
+                return (yield from self._offsets.ranges(start, None, until))
+            known, reason = why.known, why
+        route = yield from self._cluster.routing(self.topic, until)
+        for queue in route.readable():
+            key = self.topic, queue.partition
+            if key not in known:
+                text = "%s[%d]: broker %s does not tell where it begins, and it is read as soon as it does: %s"
+                self._cluster.told.warning(("untold", key), text, *key, queue.broker, reason)
+        return {key: place.offset for key, place in known.items()}, {}
 
     def poll(self, timeout: float = 1.0) -> Batch | None:
         """The next batch, or None when none came within `timeout` or the stop is reached (see `done`).
