@@ -18,7 +18,7 @@ import pytest
 from patience import KEPT, soon
 from task_steps import ask, asking, begin, connect, waiting
 from wireproto._net import Call, Connection, Descriptors, Event, Loop, Mailbox, Timer
-from wireproto.errors import AuthError, Closed, Disconnected, Forked
+from wireproto.errors import AuthError, Closed, Disconnected, Forked, WireprotoError
 from wireproto.net import task as task_module
 from wireproto.net.task import Steps, Task, Tasks, after, ready
 
@@ -207,26 +207,35 @@ def walk(error: BaseException) -> Iterator[object]:
         trace = trace.tb_next
 
 
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (AuthError("no", code=58, name="SASL_AUTHENTICATION_FAILED"), "AuthError: SASL_AUTHENTICATION_FAILED [58]: no"),
+        (ZeroDivisionError("a fault of this package"), "ZeroDivisionError: a fault of this package"),
+    ],
+)
 def test_what_fails_unawaited_is_told_to_the_log_once(
-    tasks: Tasks, loop: Loop, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tasks: Tasks, loop: Loop, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, error: Exception, line: str
 ) -> None:
+    """With a traceback only where it is none of the errors that brokers and networks cause."""
     monkeypatch.setattr(task_module, "GRACE", 0.0)
     told = threading.Event()
     caplog.handler.addFilter(lambda record: told.set() or True)
 
     def steps() -> Steps[None]:
-        raise AuthError("no", code=58, name="SASL_AUTHENTICATION_FAILED")
+        raise error
         yield 0.0
 
     with caplog.at_level(logging.WARNING, "wireproto"):
         task = tasks.spawn(steps(), "sign on")
         assert told.wait(20)
-        with pytest.raises(AuthError):
+        with pytest.raises(type(error)):
             task.result()
         awaited = tasks.spawn(waiting(task), "one that waits")  # and says nothing of it
         awaited.wait(soon())
     lines = [record.getMessage() for record in caplog.records]
-    assert lines == ["sign on failed: AuthError: SASL_AUTHENTICATION_FAILED [58]: no"]
+    assert lines == [f"sign on failed: {line}"]
+    assert [record.exc_info is not None for record in caplog.records] == [not isinstance(error, WireprotoError)]
 
 
 def test_what_fails_and_is_asked_for_is_not_told_to_the_log(

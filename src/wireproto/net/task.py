@@ -200,9 +200,11 @@ class Task(Runnable, Generic[T]):
 
 
 def _log(name: str, error: BaseException) -> None:
+    """Warn of a task's error that no caller has seen; with a traceback only where it may be a fault of this package."""
     import logging
 
-    logging.getLogger("wireproto").warning("%s failed: %s: %s", name, type(error).__name__, error, exc_info=error)
+    trace = None if isinstance(error, WireprotoError) else error
+    logging.getLogger("wireproto").warning("%s failed: %s: %s", name, type(error).__name__, error, exc_info=trace)
 
 
 class _Hook(Runnable):
