@@ -109,13 +109,17 @@ def test_ctrl_c_ends_it_quietly_and_leaves_no_process_behind(tmp_path: Path, poi
 
 
 @pytest.mark.parametrize(
-    ("victim", "advice"),
-    [("wireproto.devbroker", "the broker is gone"), pytest.param("java", "Spark has ended", marks=pytest.mark.soak)],
+    ("victim", "point", "step", "advice"),
+    [
+        ("wireproto.devbroker", "load kafka", "load ", "the broker is gone"),
+        pytest.param("wireproto.devbroker", "Spark reads kafka", "Spark reads ", "the broker is gone", marks=pytest.mark.soak),
+        pytest.param("java", "Spark reads kafka", "Spark reads ", "Spark has ended", marks=pytest.mark.soak),
+    ],
 )
-def test_a_process_that_is_killed_fails_the_step_with_advice(tmp_path: Path, victim: str, advice: str) -> None:
+def test_a_process_that_is_killed_fails_the_step_with_advice(tmp_path: Path, victim: str, point: str, step: str, advice: str) -> None:
     mark = uuid.uuid4().hex
     with started(tmp_path, mark) as process:
-        read_to(process, "Spark reads kafka")
+        read_to(process, point)
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 ours = f"{MARK}={mark}".encode() in (folder / "environ").read_bytes()
@@ -125,7 +129,7 @@ def test_a_process_that_is_killed_fails_the_step_with_advice(tmp_path: Path, vic
     assert process.returncode == 1, said[-3000:]
     assert "Traceback" not in said
     first, second = said.splitlines()[-2:]
-    assert first.startswith("demo: Spark reads ")
+    assert first.startswith(f"demo: {step}")
     assert second.startswith(f"demo: what to do: {advice}")
     wait_until_alone(mark)
 

@@ -372,7 +372,7 @@ def test_a_batch_is_written_with_keys_and_headers(spark: SparkSession, broker: P
     assert sorted(found) == list(range(250))
 
 
-@pytest.mark.parametrize("batch_rows", [1, 7, 1000])
+@pytest.mark.parametrize("batch_rows", [pytest.param(1, marks=pytest.mark.soak), 7, pytest.param(1000, marks=pytest.mark.soak)])
 def test_a_micro_batch_run_again_is_stored_once(
     spark: SparkSession, broker: Pulsar, theirs: Any, topic: Make, tmp_path: Path, batch_rows: int
 ) -> None:
