@@ -142,9 +142,9 @@ def test_a_stream_has_no_end(jvm: SparkSession, kafka: Kafka, topic: str, tmp_pa
     "options",
     [
         {"startingOffsets": "earliest"},
-        {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "70"},
-        {"startingOffsets": '{"same-rows":{"0":50,"1":-2,"2":-1}}', "maxOffsetsPerTrigger": "41", "minPartitions": "5"},
-        {"startingTimestamp": str(WHEN + 200_000), "maxOffsetsPerTrigger": "31"},
+        {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "110"},
+        {"startingOffsets": '{"same-rows":{"0":50,"1":-2,"2":-1}}', "maxOffsetsPerTrigger": "61", "minPartitions": "5"},
+        {"startingTimestamp": str(WHEN + 200_000), "maxOffsetsPerTrigger": "41"},
         {"startingOffsets": "latest"},
     ],
 )
