@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -70,11 +72,23 @@ def standard_error_of_the_test(standard_error: Path) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def spark(connector: str | None, quick_drivers: None, standard_error: Path) -> Iterator[SparkSession]:
+def planners() -> Iterator[str]:
+    """The socket of a process that forks the planners of streams (`warm/forks.py`), where there is one soon."""
+    with tempfile.TemporaryDirectory(prefix="wireproto-") as folder:
+        place = f"{folder}/forks"
+        with subprocess.Popen([sys.executable, str(WARM / "forks.py"), place], stdin=subprocess.PIPE) as process:
+            yield place
+            assert process.stdin is not None
+            process.stdin.close()
+
+
+@pytest.fixture(scope="session")
+def spark(connector: str | None, quick_drivers: None, standard_error: Path, planners: str) -> Iterator[SparkSession]:
     """A lean local session; its processes find our formats by themselves."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join([str(SOURCE), str(WARM), *filter(None, [os.environ.get("PYTHONPATH")])])
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patched:
+        patched.setenv("WIREPROTO_SPARK_FORKS", planners)
         warnings.simplefilter("ignore")  # PySpark's own imports warn on new library versions
         from pyspark.sql import SparkSession
 
@@ -94,6 +108,10 @@ def spark(connector: str | None, quick_drivers: None, standard_error: Path) -> I
             .config("spark.sql.streaming.checkpointFileManagerClass", FEWER)
             .config("spark.hadoop.fs.file.impl", PLAIN)
             .config("spark.sql.python.filterPushdown.enabled", "true")
+            .config("spark.sql.codegen.wholeStage", "false")  # programs for a hundred rows, each of them compiled
+            .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+            .config("spark.sql.adaptive.enabled", "false")
+            .config("spark.cleaner.referenceTracking", "false")
             .config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
             .config("spark.connect.grpc.binding.address", "127.0.0.1")
             .config("spark.connect.grpc.binding.port", str(ports.take()))

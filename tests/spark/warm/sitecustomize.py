@@ -6,7 +6,8 @@ the processor. Here they import PySpark from where it is installed, like the tes
 demo and the jobs that are killed, go on with the archives.
 
 A worker that fails ends, as where a mistake is refused, and the next one begins with half a second of imports. What a daemon loads are
-PySpark's modules, NumPy and Arrow alone: wireproto is imported behind the fork, as anywhere.
+PySpark's modules, NumPy and Arrow alone: wireproto is imported behind the fork, as anywhere. The planner of a stream, for which Spark has
+no daemon, has its work done by a fork as well (`forks.py`), where WIREPROTO_SPARK_FORKS is the socket that takes it.
 
 What it is: run by each Python process whose PYTHONPATH has this folder, as those of the session (`conftest.py`). May assume: PySpark is
 installed. Must not: import wireproto, do anything in another process than Spark's, or leave a thread in what is forked.
@@ -39,3 +40,10 @@ if sys.orig_argv[1:3] == ["-m", "pyspark.daemon"]:
     if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208
         print("a daemon of Spark's has threads, which would be missing in its workers", file=sys.stderr, flush=True)
         os._exit(1)
+
+if sys.orig_argv[1:3] == ["-m", "pyspark.sql.streaming.python_streaming_source_runner"] and "WIREPROTO_SPARK_FORKS" in os.environ:
+    import forks
+
+    code = forks.handed_over(os.environ["WIREPROTO_SPARK_FORKS"])
+    if code is not None:
+        os._exit(code)
