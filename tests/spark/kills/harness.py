@@ -169,7 +169,7 @@ class Run:
         """Start the driver, from the checkpoint if there is one."""
         source = {**self.job.source, **next(self._cuts)}
         task = {"source": source, "format": self.job.form, "sink": dict(self.job.sink), "checkpoint": str(self._checkpoint)}
-        paths = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
+        paths = os.pathsep.join(str(ROOT / place) for place in ("src", "tests", "tests/spark/warm"))
         environment = {**os.environ, "PYTHONPATH": paths, "PYSPARK_PYTHON": sys.executable, processes.MARK: self._mark}
         with self._log.open("ab") as out:
             self._child = spawn(

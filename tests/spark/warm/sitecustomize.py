@@ -2,15 +2,16 @@
 
 Spark puts its own archives before all else on the path of these processes: PySpark once more, and a jar of 5854 classes. Each process calls
 `importlib.invalidate_caches()`, which reads an archive's directory anew for each package that was imported from it: a fifth of a second of
-the processor. Here they import PySpark from where it is installed, like the tests themselves; programs with a Spark of their own, as the
-demo and the jobs that are killed, go on with the archives.
+the processor. Here they import PySpark from where it is installed, like the tests themselves; the demo, with a Spark of its own, goes on
+with the archives.
 
 A worker that fails ends, as where a mistake is refused, and the next one begins with half a second of imports. What a daemon loads are
 PySpark's modules, NumPy and Arrow alone: wireproto is imported behind the fork, as anywhere. The planner of a stream, for which Spark has
 no daemon, has its work done by a fork as well (`forks.py`), where WIREPROTO_SPARK_FORKS is the socket that takes it.
 
-What it is: run by each Python process whose PYTHONPATH has this folder, as those of the session (`conftest.py`). May assume: PySpark is
-installed. Must not: import wireproto, do anything in another process than Spark's, or leave a thread in what is forked.
+What it is: run by each Python process whose PYTHONPATH has this folder, as those of the session (`conftest.py`) and of the jobs that are
+killed. May assume: PySpark is installed. Must not: import wireproto, do anything in another process than Spark's, or leave a thread in what
+is forked.
 """
 
 import os
