@@ -1,6 +1,6 @@
 """Small Java programs as judges: compiled once against a pom's class path, run to the end, JSON lines on their standard output.
 
-    lines = java.run("rocketmq-4.9.7", "RocketJudge", "send", name_server, "topic", input=[{"body": …}])
+    lines = java.run("zookeeper-3.9.5", "JuteJudge", "snapshot", path)
 
 Sources lie under java/; the jar of a program is kept in ``.cache/classes/`` by hash of source and class path, and the archive of what its
 first run loaded in ``.cache/shared/`` (maven.py), by which the next take half as much of the processor. The official clients print logs on

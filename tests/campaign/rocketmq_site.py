@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import wireproto
-from brokers import Broker, RocketMQ, java
+from brokers import Broker, RocketMQ, judge
 from brokers.rocketmq import USERS
 from wireproto.rocketmq.codes import ConsumerNotOnline, ServerError
 from wireproto.rocketmq.messages import (
@@ -262,7 +262,7 @@ class RocketSite(Site):
         found: dict[str, list[tuple[Place, str]]] = {log: [] for logs in self.logs().values() for log in logs}
         for topic in self._queues:
             words = (self.broker.name_server, topic, ADMIN, USERS[ADMIN])
-            for row in java.run(f"rocketmq-{self.version}", "RocketJudge", "pull", *words, timeout=READ):
+            for row in judge.ask(self.version, "pull", *words, timeout=READ):
                 log = f"{topic}/{brokers[row['store']]}-{row['queue']}"
                 found[log].append(((row["offset"],), base64.b64decode(row["body"]).decode().rstrip()))
         return {log: sorted(rows) for log, rows in found.items()}

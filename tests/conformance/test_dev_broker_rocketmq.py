@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from brokers import java
+from brokers import judge
 from wireproto.devbroker import DevBroker
 
 LINES = ["4.9.7", "5.5.0"]
@@ -30,11 +30,11 @@ def message(number: int, queue: int) -> dict[str, Any]:
 @pytest.mark.parametrize("line", LINES)
 def test_java_creates_sends_and_pulls(broker: DevBroker, line: str) -> None:
     names, topic = broker.address("rocketmq"), line.replace(".", "_")
-    java.run(f"rocketmq-{line}", "RocketJudge", "create", names, topic, "2", broker.address("rocketmq", "broker"))
+    judge.ask(line, "create", names, topic, "2", broker.address("rocketmq", "broker"))
     sent = [message(n, n % 2) for n in range(20)]
-    java.run(f"rocketmq-{line}", "RocketJudge", "send", names, topic, input=sent)
-    java.run(f"rocketmq-{line}", "RocketJudge", "batch", names, topic, input=[message(n, 0) for n in range(20, 25)])
-    found = java.run(f"rocketmq-{line}", "RocketJudge", "pull", names, topic)
+    judge.ask(line, "send", names, topic, input=sent)
+    judge.ask(line, "batch", names, topic, input=[message(n, 0) for n in range(20, 25)])
+    found = judge.ask(line, "pull", names, topic)
     bodies = sorted((item["keys"], item["body"], item["properties"]["p"]) for item in found)
     assert bodies == sorted((f"k{n}", message(n, 0)["body"], f"v{n}") for n in range(25))
     for queue in (0, 1):
@@ -45,9 +45,9 @@ def test_java_creates_sends_and_pulls(broker: DevBroker, line: str) -> None:
 @pytest.mark.parametrize("line", LINES)
 def test_java_push_consumer_gets_every_message(broker: DevBroker, line: str) -> None:
     names, topic = broker.address("rocketmq"), f"push-{line.replace('.', '_')}"
-    java.run(f"rocketmq-{line}", "RocketJudge", "create", names, topic, "4", broker.address("rocketmq", "broker"))
-    java.run(f"rocketmq-{line}", "RocketJudge", "send", names, topic, input=[message(n, n % 4) for n in range(40)])
-    found = java.run(f"rocketmq-{line}", "RocketJudge", "push", names, topic, f"group-{topic}", "40")
+    judge.ask(line, "create", names, topic, "4", broker.address("rocketmq", "broker"))
+    judge.ask(line, "send", names, topic, input=[message(n, n % 4) for n in range(40)])
+    found = judge.ask(line, "push", names, topic, f"group-{topic}", "40")
     assert sorted(item["keys"] for item in found) == sorted(f"k{n}" for n in range(40))
 
 
@@ -56,10 +56,10 @@ def test_java_push_consumer_reads_on_from_a_slave_and_by_the_name_server_that_is
     with DevBroker(["rocketmq"], auto_create=False, nodes={"rocketmq.slaves": 1, "rocketmq.name_servers": 2}) as broker:
         broker.call("rocketmq", "answer_as_old", True)
         names = f"{broker.address('rocketmq')};{broker.address('rocketmq', 'names-2')}"
-        java.run("rocketmq-4.9.7", "RocketJudge", "create", names, "topic", "2", broker.address("rocketmq", "broker"))
-        java.run("rocketmq-4.9.7", "RocketJudge", "send", names, "topic", input=[message(n, n % 2) for n in range(20)])
+        judge.ask("4.9.7", "create", names, "topic", "2", broker.address("rocketmq", "broker"))
+        judge.ask("4.9.7", "send", names, "topic", input=[message(n, n % 2) for n in range(20)])
         broker.call("rocketmq", "synchronise")
         broker.pause("rocketmq", "broker")
         broker.pause("rocketmq", "main")
-        found = java.run("rocketmq-4.9.7", "RocketJudge", "push", names, "topic", "group", "20")
+        found = judge.ask("4.9.7", "push", names, "topic", "group", "20")
         assert sorted(item["keys"] for item in found) == sorted(f"k{n}" for n in range(20))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers import Broker, RocketMQ, java
+from brokers import Broker, RocketMQ, judge
 from brokers.kafka import Kafka
 from brokers.pulsar import Pulsar
 from brokers.zookeeper import ZooKeeper
@@ -70,13 +70,13 @@ LINES = ["rocketmq-4.9.7", "rocketmq-5.5.0", pytest.param("rocketmq-5.5.0-binary
 
 @pytest.mark.parametrize("broker", LINES, indirect=True)
 def test_rocketmq_keeps_records_over_a_crash(broker: RocketMQ) -> None:
-    pom = f"rocketmq-{broker.version}"
-    java.run(pom, "RocketJudge", "create", broker.name_server, "Kept", "1", f"127.0.0.1:{broker.broker_ports[0]}")
-    sent = java.run(pom, "RocketJudge", "send", broker.name_server, "Kept", input=[{"body": "AAEC", "keys": f"k{n}"} for n in range(20)])
+    names, lines = broker.name_server, [{"body": "AAEC", "keys": f"k{n}"} for n in range(20)]
+    judge.ask(broker.version, "create", names, "Kept", "1", f"127.0.0.1:{broker.broker_ports[0]}")
+    sent = judge.ask(broker.version, "send", names, "Kept", input=lines)
     assert [line["status"] for line in sent] == ["SEND_OK"] * 20
     broker.kill()
     broker.start()
-    got = java.run(pom, "RocketJudge", "pull", broker.name_server, "Kept")
+    got = judge.ask(broker.version, "pull", names, "Kept")
     assert [(line["keys"], line["body"]) for line in got] == [(f"k{n}", "AAEC") for n in range(20)]
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import wireproto
-from brokers import RocketMQ
-from integration import rocketmq_judge
+from brokers import RocketMQ, judge
 from patience import until
 from wireproto.errors import AuthError, TlsError
 from wireproto.position import LATEST
@@ -18,7 +17,6 @@ from wireproto.rocketmq import messages
 
 _numbers = itertools.count()
 SECRET = "12345678"
-judges = rocketmq_judge.judges
 
 pytestmark = [
     pytest.mark.parametrize("broker", ["rocketmq-4.9.7-secure", "rocketmq-5.5.0-secure"], indirect=True),
@@ -57,7 +55,7 @@ def test_right_credentials(broker: RocketMQ, header: str) -> None:
         with pytest.raises(wireproto.WireprotoError) as caught:
             client.request(unique)
         assert not isinstance(caught.value, AuthError), "the flag is left out of the text signed for 4.9 brokers, and is in it for 5.x"
-    found = rocketmq_judge.pulled(broker, topic, "RocketMQ", SECRET)
+    found = judge.ask(broker.version, "pull", broker.name_server, topic, "RocketMQ", SECRET)
     assert len(found) == 2
 
 
@@ -71,7 +69,7 @@ def test_halves_are_ended_and_asked_about(broker: RocketMQ, header: str) -> None
                 pass
             work.send(b"v", topic=topic, key=b"away").abort()
             until(lambda: client.admin().positions(topic)[topic, 0].offset == 2, limit=90.0)
-    found = rocketmq_judge.pulled(broker, topic, "RocketMQ", SECRET)
+    found = judge.ask(broker.version, "pull", broker.name_server, topic, "RocketMQ", SECRET)
     assert [message["keys"] for message in found] == ["ended", "left"]
 
 

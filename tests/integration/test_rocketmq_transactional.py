@@ -23,8 +23,7 @@ from typing import Any
 import pytest
 
 import wireproto
-from brokers import RocketMQ, java
-from integration import rocketmq_judge
+from brokers import RocketMQ, java, judge
 from patience import until
 from wireproto.errors import Aborted, OutcomeUnknown, TransportError, UsageError, ValueUnsupported
 from wireproto.rocketmq import codes
@@ -39,7 +38,6 @@ SLOW = 24
 """Seconds in which a late broker has asked twice what it asks each three, and an end of ours has come to it."""
 _numbers = itertools.count()
 LINES = pytest.mark.parametrize("broker", ["rocketmq-4.9.7", "rocketmq-5.5.0"], indirect=True)
-judges = rocketmq_judge.judges
 
 
 @pytest.fixture
@@ -77,7 +75,7 @@ class Decides:
 
 def seen(broker: RocketMQ, topic: str) -> list[dict[str, Any]]:
     """What Java's client reads, from the first message to the last there is."""
-    return rocketmq_judge.pulled(broker, topic)
+    return judge.ask(broker.version, "pull", broker.name_server, topic)
 
 
 def keys(messages: list[dict[str, Any]]) -> list[str]:

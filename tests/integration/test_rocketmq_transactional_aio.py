@@ -20,7 +20,6 @@ import pytest
 import wireproto
 import wireproto.aio
 from brokers import RocketMQ
-from integration import rocketmq_judge
 from integration import test_rocketmq_page as reading
 from integration.test_rocketmq_transactional import PATIENCE, Decides, asked_again, comes, keys, ours, seen
 from patience import LONG, until
@@ -30,7 +29,6 @@ from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.half import CheckedMessage, State
 
 pytestmark = pytest.mark.parametrize("broker", ["rocketmq-4.9.7", "rocketmq-5.5.0"], indirect=True)
-judges = rocketmq_judge.judges
 _numbers = itertools.count()
 
 

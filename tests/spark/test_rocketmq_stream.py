@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import wireproto
-from brokers import RocketMQ, java, plugin
+from brokers import RocketMQ, judge, plugin
 from patience import until
 from spark.logs import Driven, counts, ends, forget_last, kept, lags, planned, run, values, watched
 from spark.peers import QUIET
@@ -254,7 +254,7 @@ def test_times_of_rows_are_written_and_read(spark: SparkSession, broker: RocketM
     rows = frame(spark, broker, name, includeHeaders="true").selectExpr("value", "unix_millis(timestamp) as ms", "headers").collect()
     assert sorted((int(row.value), row.ms) for row in rows) == [(n, 1_700_000_000_000 + 7 * n) for n in range(4000)]
     assert all([one.key for one in row.headers] == ["wireproto_id"] for row in rows)
-    found = java.run(f"rocketmq-{broker.version}", "RocketJudge", "pull", broker.name_server, name)
+    found = judge.ask(broker.version, "pull", broker.name_server, name)
     assert len({item["born"] for item in found}) == len([item for item in found if "BORN_TIMESTAMP" not in item["properties"]]) <= 20
 
 

@@ -7,7 +7,11 @@
 //   transact NAMESRV TOPIC GROUP LOCAL CHECK [ACCESS SECRET]   a transactional producer that stays, also when its input has ended, and
 //           answers check-backs with CHECK; LOCAL is the word for each half that it sends. Both: commit, rollback or unknow. stdin: as for send.
 //           Prints {"ready": true}, what it has sent, and {"checked": message} for each question
-// Every message printed: {"queue", "offset", "keys", "tag", "body", "born", "properties", "msgId", "reconsume", "store": its broker's port}
+//   stay    runs one of the other modes after another, but not transact, in one JVM: to start one costs a second of a core.
+//           stdin: {"words": its arguments, "input": what it reads, "properties": of the system, meanwhile} a line
+//           Prints what that mode prints, and then {"done": true} or {"failed": text}
+// Every message printed: {"queue", "offset", "keys", "tag", "body", "born", "properties", "msgId", "reconsume", "sysFlag", "store": its broker's port}
+import java.io.*;
 import java.nio.charset.StandardCharsets;
 import java.util.*;
 import java.util.concurrent.*;
@@ -29,7 +33,8 @@ public class RocketJudge {
 
     public static void main(String[] a) {
         try {
-            run(a);
+            if (a[0].equals("stay")) stay();
+            else run(a, lines());
         } catch (Throwable why) {
             why.printStackTrace();
             System.exit(1);  // the client's threads would keep the process
@@ -38,17 +43,45 @@ public class RocketJudge {
         System.exit(0);
     }
 
-    static void run(String[] a) throws Exception {
+    static Iterator<JSONObject> lines() {
+        Scanner in = new Scanner(System.in, StandardCharsets.UTF_8);
+        return new Iterator<JSONObject>() {
+            public boolean hasNext() { return in.hasNextLine(); }
+
+            public JSONObject next() { return JSON.parseObject(in.nextLine()); }
+        };
+    }
+
+    static void stay() {
+        for (Iterator<JSONObject> asked = lines(); asked.hasNext(); ) {
+            JSONObject one = asked.next(), properties = one.getJSONObject("properties"), end = new JSONObject();
+            List<JSONObject> input = new ArrayList<>();
+            for (Object item : one.getJSONArray("input")) input.add((JSONObject) item);
+            for (String name : properties.keySet()) System.setProperty(name, properties.getString(name));
+            try {
+                run(one.getJSONArray("words").toArray(new String[0]), input.iterator());
+                end.put("done", true);
+            } catch (Throwable why) {
+                StringWriter text = new StringWriter();
+                why.printStackTrace(new PrintWriter(text));
+                end.put("failed", text.toString());
+            }
+            for (String name : properties.keySet()) System.clearProperty(name);
+            System.out.println(end.toJSONString());
+        }
+    }
+
+    static void run(String[] a, Iterator<JSONObject> in) throws Exception {
         int rest = a[0].equals("push") || a[0].equals("create") ? 5 : a[0].equals("transact") ? 6 : 3;
         RPCHook hook = a.length > rest ? new AclClientRPCHook(new SessionCredentials(a[rest], a[rest + 1])) : null;
         switch (a[0]) {
-            case "send": send(a[1], a[2], hook, false); break;
-            case "batch": send(a[1], a[2], hook, true); break;
+            case "send": send(a[1], a[2], hook, false, in); break;
+            case "batch": send(a[1], a[2], hook, true, in); break;
             case "pull": pull(a[1], a[2], hook); break;
             case "push": push(a[1], a[2], a[3], Integer.parseInt(a[4]), hook); break;
             case "create": create(a[1], a[2], Integer.parseInt(a[3]), a[4], hook); break;
-            case "transact": transact(a[1], a[2], a[3], state(a[4]), state(a[5]), hook); break;
-            default: System.exit(2);
+            case "transact": transact(a[1], a[2], a[3], state(a[4]), state(a[5]), hook, in); break;
+            default: throw new IllegalArgumentException(a[0]);
         }
     }
 
@@ -82,7 +115,7 @@ public class RocketJudge {
         }
     }
 
-    static void send(String namesrv, String topic, RPCHook hook, boolean batch) throws Exception {
+    static void send(String namesrv, String topic, RPCHook hook, boolean batch, Iterator<JSONObject> in) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("judge-producer", hook);
         producer.setNamesrvAddr(namesrv);
         producer.setInstanceName(INSTANCE);
@@ -91,9 +124,8 @@ public class RocketJudge {
         List<MessageQueue> queues = patiently(() -> producer.fetchPublishMessageQueues(topic));
         Collections.sort(queues);
         List<Message> all = new ArrayList<>();
-        Scanner in = new Scanner(System.in, StandardCharsets.UTF_8);
-        while (in.hasNextLine()) {
-            JSONObject o = JSON.parseObject(in.nextLine());
+        while (in.hasNext()) {
+            JSONObject o = in.next();
             Message m = message(topic, o);
             if (batch) { all.add(m); continue; }
             Integer queue = o.getInteger("queue");
@@ -113,8 +145,9 @@ public class RocketJudge {
         }
     }
 
-    static void transact(String namesrv, String topic, String group, LocalTransactionState local, LocalTransactionState check, RPCHook hook)
-            throws Exception {
+    static void transact(
+            String namesrv, String topic, String group, LocalTransactionState local, LocalTransactionState check, RPCHook hook,
+            Iterator<JSONObject> in) throws Exception {
         TransactionMQProducer producer = new TransactionMQProducer(group, hook);
         producer.setNamesrvAddr(namesrv);
         producer.setInstanceName(INSTANCE);
@@ -132,8 +165,7 @@ public class RocketJudge {
         patiently(() -> producer.fetchPublishMessageQueues(topic));
         producer.sendMessageInTransaction(new Message(topic, new byte[] {0}), LocalTransactionState.ROLLBACK_MESSAGE);
         System.out.println("{\"ready\": true}");
-        Scanner in = new Scanner(System.in, StandardCharsets.UTF_8);
-        while (in.hasNextLine()) sent(producer.sendMessageInTransaction(message(topic, JSON.parseObject(in.nextLine())), local));
+        while (in.hasNext()) sent(producer.sendMessageInTransaction(message(topic, in.next()), local));
         Thread.sleep(Long.MAX_VALUE);
     }
 
@@ -203,6 +235,7 @@ public class RocketJudge {
         o.put("properties", new TreeMap<>(m.getProperties()));
         o.put("msgId", m.getMsgId());
         o.put("reconsume", m.getReconsumeTimes());
+        o.put("sysFlag", m.getSysFlag());
         o.put("store", ((java.net.InetSocketAddress) m.getStoreHost()).getPort());
         return o;
     }
