@@ -17,6 +17,8 @@ from .zookeeper import ZooKeeper
 
 PLAIN = {"enablePropertyFilter": "false", "rejectTransactionMessage": "true"}
 """Of RocketMQ, "plain": with what the embedded broker has turned off turned off, too, and else as out of the box."""
+SOONER = {"messageDelayLevel": "1s 1s 2s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"}
+"""Of RocketMQ: what is given back without a level, which makes it the third one, comes again after 2 s; out of the box after 10."""
 CURT = {"keepAliveIntervalSeconds": "4", "activeConsumerFailoverDelayTimeMillis": "0", "acknowledgmentAtBatchIndexLevelEnabled": "false"}
 """Of Pulsar, "curt": it waits less than out of the box, and takes no part of a batch for acknowledged, as before 4.1. Its keepalive is
 longer than a loaded broker stands still: behind that it asks and gives up in one breath, for its timer catches up on what it missed."""
@@ -57,15 +59,15 @@ CATALOGUE: dict[str, Callable[[], Broker]] = {
     "pulsar-4.2.4-secure": lambda: Pulsar("4.2.4", tokens=True, tls=True),
     "pulsar-4.2.4-curt": lambda: Pulsar("4.2.4", settings=CURT),
     "pulsar-4.2.4-tight": lambda: Pulsar("4.2.4", settings=TIGHT),
-    "rocketmq-4.9.7": lambda: RocketMQ("4.9.7"),
+    "rocketmq-4.9.7": lambda: RocketMQ("4.9.7", settings=SOONER),
     "rocketmq-4.9.7-binary": lambda: RocketMQ("4.9.7", binary=True),
     "rocketmq-4.9.7-secure": lambda: RocketMQ("4.9.7", acl=True, tls=True),
-    "rocketmq-5.5.0": lambda: RocketMQ("5.5.0"),
+    "rocketmq-5.5.0": lambda: RocketMQ("5.5.0", settings=SOONER),
     "rocketmq-5.5.0-binary": lambda: RocketMQ("5.5.0", binary=True),
     "rocketmq-5.5.0-secure": lambda: RocketMQ("5.5.0", acl=True, tls=True),
     "rocketmq-5.5.0-cluster": lambda: RocketMQ(
-        "5.5.0", nodes=2, name_servers=2, settings={"useServerSideResetOffset": "true"}
-    ),  # as out of the box
+        "5.5.0", nodes=2, name_servers=2, settings=SOONER | {"useServerSideResetOffset": "true"}
+    ),  # the latter as out of the box
     "rocketmq-5.5.0-cluster-old-reset": lambda: RocketMQ("5.5.0", nodes=2, name_servers=2),
     "rocketmq-4.9.7-slave": lambda: RocketMQ("4.9.7", slave=True, name_servers=2),
     "rocketmq-5.5.0-slave": lambda: RocketMQ("5.5.0", slave=True, name_servers=2, settings={"useServerSideResetOffset": "true"}),

@@ -246,8 +246,9 @@ class RocketMQ(Broker):
             "fileReservedTime": "480000",  # records of tests carry old times; nothing is ever old enough to go
             "brokerFastFailureEnable": "false",
             "registerNameServerPeriod": "10000",  # the least: a name server forgets a broker with its connection, until it registers again
-            "transactionTimeOut": "3000",
-            "transactionCheckInterval": "3000",
+            "transactionTimeOut": "1000",
+            "transactionCheckInterval": "1000",
+            "transactionCheckMax": "90",  # as out of the box, a half that nobody answers for is there for some minutes
             "flushDiskType": "ASYNC_FLUSH",
             "brokerRole": "SLAVE" if broker_id else "ASYNC_MASTER",
         }

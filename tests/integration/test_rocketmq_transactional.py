@@ -1,7 +1,7 @@
 """Our transactional messages on real brokers: what RocketMQ's own client reads of them, and who answers check-backs.
 
-Brokers here ask for the first time after 3 s, and then each 3 s. They store a half anew each time before they ask, and do not look whether
-one was ended before; so who has no end, one too many, or one with old numbers, is seen by what Java reads, and how often.
+Brokers here ask for the first time after 1 s, and then each second. They store a half anew each time before they ask, and do not look
+whether one was ended before; so who has no end, one too many, or one with old numbers, is seen by what Java reads, and how often.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from wireproto.rocketmq.messages import UpdateBrokerConfigRequest
 
 SECONDS = 30.0
 PATIENCE = 90.0
-SLOW = 24
-"""Seconds in which a late broker has asked twice what it asks each three, and an end of ours has come to it."""
+SLOW = 10
+"""Seconds in which a late broker has asked twice what it asks each second, and an end of ours has come to it."""
 _numbers = itertools.count()
 LINES = pytest.mark.parametrize("broker", ["rocketmq-4.9.7", "rocketmq-5.5.0"], indirect=True)
 

@@ -1,5 +1,5 @@
 """RocketMQ's transactional messages under asyncio on real brokers: what is there to read, whoever is cancelled and when, and who answers
-check-backs. Brokers here ask for the first time after 3 s, and then each 3 s; see test_rocketmq_transactional.py."""
+check-backs. Brokers here ask for the first time after 1 s, and then each second; see test_rocketmq_transactional.py."""
 
 from __future__ import annotations
 
