@@ -1,4 +1,4 @@
-"""Two masters and a third that joins, whose name sorts before theirs: what was noted before is gone on with after, by any client."""
+"""Masters and one that joins, whose name sorts before theirs: what was noted before is gone on with after, by any client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import wireproto
-from brokers import RocketMQ
+from brokers import Broker, RocketMQ, plugin
 from patience import until
 from wireproto.errors import OptionError
 from wireproto.position import EARLIEST, LATEST, LogOffset, format_positions, parse_positions, positions_from_json, positions_to_json
@@ -19,10 +19,21 @@ _numbers = itertools.count()
 JOINS = 1  # in `servers`: the name server is 0, broker-a 1
 
 
-@pytest.fixture(scope="module", params=["5.5.0", pytest.param("4.9.7", marks=pytest.mark.soak)])
-def broker(request: pytest.FixtureRequest) -> Iterator[RocketMQ]:
+@pytest.fixture(
+    scope="module", params=["rocketmq-5.5.0-cluster", *(pytest.param(version, marks=pytest.mark.soak) for version in ("5.5.0", "4.9.7"))]
+)
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """Two masters, or three of this module's own."""
+    if request.param.startswith("rocketmq"):
+        yield plugin.start(request.config, request.param)
+        return
     with RocketMQ(request.param, nodes=3) as running:
         yield running
+
+
+def masters(broker: RocketMQ) -> list[str]:
+    """The first of them is the one that joins."""
+    return [f"broker-{letter}" for letter in "abc"[: broker.nodes]]
 
 
 def homes(client: RocketClient, topic: str) -> list[str]:
@@ -30,14 +41,14 @@ def homes(client: RocketClient, topic: str) -> list[str]:
     return [f"{part.details['broker']}/{part.details['queue']}" for part in found if part.details["readable"]]
 
 
-def make(client: RocketClient, topic: str, *masters: str) -> None:
+def make(client: RocketClient, topic: str, *brokers: str) -> None:
     """Two queues on each of these."""
     message = UpdateAndCreateTopicRequest(
         topic=topic, default_topic="TBW102", read_queue_nums=2, write_queue_nums=2, perm=6, topic_filter_type="SINGLE_TAG",
         topic_sys_flag=0, order=False,
     )  # fmt: skip
-    for master in masters:
-        client.request(message, to=master)
+    for name in brokers:
+        client.request(message, to=name)
 
 
 def shown(broker: RocketMQ, topic: str, count: int) -> RocketClient:
@@ -63,20 +74,21 @@ def write(client: RocketClient, topic: str, label: str) -> list[bytes]:
 
 def test_a_position_noted_before_is_resumed_after_by_another_client(broker: RocketMQ) -> None:
     topic, found, rest = f"joining-{next(_numbers)}", [], []
+    joins, *others = masters(broker)
     with wireproto.connect(broker.url) as client:
-        make(client, topic, "broker-b", "broker-c")
-    with shown(broker, topic, 4) as first:
+        make(client, topic, *others)
+    with shown(broker, topic, 2 * len(others)) as first:
         before = write(first, topic, "before")
         with first.reader(topic, start=EARLIEST, stop=LATEST) as reader:
             for batch in reader:
                 found += batch.values()
             noted = dict(reader.positions)
         assert sorted(found) == before
-        assert sorted(place.text() for place in noted.values()) == ["broker-b/0:5", "broker-b/1:5", "broker-c/0:5", "broker-c/1:5"]
+        assert sorted(place.text() for place in noted.values()) == [f"{name}/{queue}:5" for name in others for queue in (0, 1)]
         with first.consumer(topic, f"g-{topic}", start=LATEST) as member:
             assert member.poll(0.0) is None
-        make(first, topic, "broker-a")
-        with shown(broker, topic, 6) as second:
+        make(first, topic, joins)
+        with shown(broker, topic, 2 * broker.nodes) as second:
             assert homes(second, topic) != homes(first, topic)
             after = write(second, topic, "after")
             for kept in (positions_from_json(positions_to_json(noted)), parse_positions(format_positions(noted), topic)):
@@ -104,20 +116,21 @@ def test_a_broker_that_was_stopped_keeps_its_place(broker: RocketMQ) -> None:
     """An ordered stop takes it out of the route at once: a client that is opened then has never seen it."""
     topic = f"joining-{next(_numbers)}"
     with wireproto.connect(broker.url) as client:
-        make(client, topic, "broker-a", "broker-b", "broker-c")
-    with shown(broker, topic, 6) as first:
+        make(client, topic, *masters(broker))
+    with shown(broker, topic, 2 * broker.nodes) as first:
         write(first, topic, "before")
         noted = positions_to_json(first.admin().positions(topic))
         after = write(first, topic, "after")
     broker.stop(JOINS)
     try:
-        second = shown(broker, topic, 4)
+        left = 2 * (broker.nodes - 1)
+        second = shown(broker, topic, left)
         found: list[bytes] = []
         with second, second.reader(topic, start=positions_from_json(noted), stop=None) as reader:
-            until(lambda: (found.extend(_polled(reader)), len(found) >= 20)[1])
+            until(lambda: (found.extend(_polled(reader)), len(found) >= 5 * left)[1])
             assert sorted(found) == [value for value in after if not value.startswith(b"broker-a")]
             broker.start(JOINS)
-            until(lambda: (found.extend(_polled(reader)), len(found) >= 30)[1])
+            until(lambda: (found.extend(_polled(reader)), len(found) >= 10 * broker.nodes)[1])
             assert sorted(found) == after
     finally:
         if not broker.servers[JOINS].running:

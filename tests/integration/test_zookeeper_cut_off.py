@@ -34,11 +34,20 @@ class Apart(ZooKeeper):
         return lines
 
 
-@pytest.fixture
-def ensemble() -> Iterator[Apart]:
+@pytest.fixture(scope="module")
+def running() -> Iterator[Apart]:
     with ExitStack() as stack:
         proxies = [stack.enter_context(FaultProxy()) for _ in range(3)]
         yield stack.enter_context(Apart(proxies))
+
+
+@pytest.fixture
+def ensemble(running: Apart) -> Iterator[Apart]:
+    """All of its members reach one another, and serve."""
+    yield running
+    for proxy in running.proxies:
+        proxy.heal()
+    until(lambda: all(running.mode(node) for node in range(running.nodes)))
 
 
 @pytest.mark.parametrize("session", [8.0, 12.0])  # half of it is longer than a loaded server stands still
@@ -51,16 +60,17 @@ def test_nobody_else_gets_a_lock_that_is_safe(ensemble: Apart, session: float) -
         wireproto.connect(f"zookeeper://{others}", session_timeout=30.0) as two,
     ):
         holder, rival = one.tree(), two.tree()
-        holder.create("/lock", b"one", ephemeral=True)
+        lock = f"/lock-{session}"
+        holder.create(lock, b"one", ephemeral=True)
         idle = time.monotonic() + session
         until(lambda: holder.safe_for() == 0.0 or time.monotonic() > idle)
         assert holder.safe_for() > 0.0, "it is asked, and stays above 0"
         ensemble.proxies[follower].stall()
         begin, safe = time.monotonic(), time.monotonic()
-        while rival.exists("/lock") is not None:
+        while rival.exists(lock) is not None:
             if holder.safe_for() > 0.0:
                 safe = time.monotonic()
+            time.sleep(0.01)
             assert time.monotonic() < begin + SECONDS
         assert holder.safe_for() == 0.0
         assert safe - begin > session / 4, "and not at once"
-        ensemble.proxies[follower].heal()
