@@ -73,8 +73,6 @@ CATALOGUE: dict[str, Callable[[], Broker]] = {
     "rocketmq-5.5.0-slave": lambda: RocketMQ("5.5.0", slave=True, name_servers=2, settings={"useServerSideResetOffset": "true"}),
     "rocketmq-4.9.7-plain": lambda: RocketMQ("4.9.7", settings=PLAIN),
     "rocketmq-5.5.0-plain": lambda: RocketMQ("5.5.0", settings=PLAIN | {"useServerSideResetOffset": "true"}),
-    "rocketmq-4.9.7-small": lambda: RocketMQ("4.9.7", settings={"maxMessageSize": "65536"}),
-    "rocketmq-5.5.0-small": lambda: RocketMQ("5.5.0", settings={"maxMessageSize": "65536"}),
     "zookeeper-3.8.6": lambda: ZooKeeper("3.8.6"),
     "zookeeper-3.9.5": lambda: ZooKeeper("3.9.5"),
     "zookeeper-3.9.5-ensemble": lambda: ZooKeeper("3.9.5", nodes=3),
@@ -87,7 +85,7 @@ AT_NIGHT = frozenset(
         *("kafka-3.9.2", "kafka-3.9.2-zookeeper", "kafka-3.9.2-secure", "kafka-3.9.2-transactions", "kafka-3.9.2-cluster-transactions"),
         *("kafka-4.3.1-level-1", "kafka-4.3.1-cluster-level-1", "kafka-4.4.0", "kafka-4.4.0-transactions"),
         "pulsar-4.2.4-tight",
-        *("rocketmq-4.9.7", "rocketmq-4.9.7-binary", "rocketmq-4.9.7-secure", "rocketmq-4.9.7-plain", "rocketmq-4.9.7-small"),
+        *("rocketmq-4.9.7", "rocketmq-4.9.7-binary", "rocketmq-4.9.7-secure", "rocketmq-4.9.7-plain"),
         *("rocketmq-5.5.0-binary", "rocketmq-5.5.0-cluster-old-reset"),
         "zookeeper-3.8.6",
     )

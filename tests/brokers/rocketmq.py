@@ -248,7 +248,7 @@ class RocketMQ(Broker):
             "registerNameServerPeriod": "10000",  # the least: a name server forgets a broker with its connection, until it registers again
             "transactionTimeOut": "1000",
             "transactionCheckInterval": "1000",
-            "transactionCheckMax": "90",  # as out of the box, a half that nobody answers for is there for some minutes
+            "transactionCheckMax": "450",  # so that a half that nobody answers for is there as long as out of the box
             "flushDiskType": "ASYNC_FLUSH",
             "brokerRole": "SLAVE" if broker_id else "ASYNC_MASTER",
         }

@@ -13,16 +13,26 @@ from brokers import RocketMQ
 from wireproto import LATEST
 from wireproto.errors import BrokerError
 from wireproto.rocketmq.client import RocketClient
+from wireproto.rocketmq.messages import UpdateBrokerConfigRequest
 
-pytestmark = pytest.mark.parametrize("broker", ["rocketmq-4.9.7-small", "rocketmq-5.5.0-small"], indirect=True)
-LIMIT = 65536  # `maxMessageSize` of these
+pytestmark = pytest.mark.parametrize("broker", ["rocketmq-4.9.7", "rocketmq-5.5.0"], indirect=True)
+LIMIT, USUAL = 65536, 4194304
+"""`maxMessageSize` of the broker in this module, and out of the box."""
 _numbers = itertools.count()
 
 
 @pytest.fixture
 def client(broker: RocketMQ) -> Iterator[RocketClient]:
     with wireproto.connect(broker.url) as opened:
-        yield opened
+
+        def limit(size: int) -> None:
+            opened.request(UpdateBrokerConfigRequest(), body=f"maxMessageSize={size}\n", to=f"127.0.0.1:{broker.broker_ports[0]}")
+
+        limit(LIMIT)
+        try:
+            yield opened
+        finally:
+            limit(USUAL)
 
 
 @pytest.fixture
