@@ -83,7 +83,7 @@ def test_what_a_server_wrote_is_read(packed: str, oracle: Callable[..., None]) -
         snapshot, logs = files(broker, "snapshot")[-1], files(broker, "log")
         assert snapshot.name.endswith(packed)
         entries = [entry for log in logs for entry in read_log(log)]
-        theirs = [line for log in logs for line in java.run(POM, JAVA, "log", str(log)) if "header" in line]
+        theirs = [line for line in java.run(POM, JAVA, "log", *map(str, logs)) if "header" in line]
         check_log(entries, theirs)
         nodes = check_snapshot(snapshot, live)
         shown = command("snapshot", snapshot)

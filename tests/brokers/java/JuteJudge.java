@@ -10,6 +10,7 @@ import java.lang.reflect.Method;
 import java.lang.reflect.ParameterizedType;
 import java.lang.reflect.Type;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Enumeration;
 import java.util.HashMap;
 import java.util.List;
@@ -53,7 +54,7 @@ import org.apache.zookeeper.txn.Txn;
  *   reread              lines "record hex" in: what jute's decoder reads, and what its encoder makes of that again
  *   fields              name and type of every field of every record, in wire order
  *   numbers             error codes, operation codes, modes, event types …
- *   log FILE            every transaction of a log
+ *   log FILE …          every transaction of these logs
  *   snapshot FILE       sessions, then every node of a snapshot, then its digest
  * Field order is taken from the encoder's calls.
  */
@@ -70,7 +71,9 @@ public class JuteJudge {
             case "reread" -> reread();
             case "fields" -> schema();
             case "numbers" -> numbers();
-            case "log" -> log(new File(args[1]));
+            case "log" -> {
+                for (String name : Arrays.copyOfRange(args, 1, args.length)) log(new File(name));
+            }
             case "snapshot" -> snapshot(new File(args[1]));
             default -> throw new IllegalArgumentException(args[0]);
         }
