@@ -86,7 +86,7 @@ def works(broker: RocketMQ, topic: str, group: str, what: str) -> None:
 
 
 @pytest.mark.parametrize("broker", ["rocketmq-5.5.0-cluster"], indirect=True)
-@pytest.mark.parametrize("gone", [FIRST, SECOND])
+@pytest.mark.parametrize("gone", [FIRST, pytest.param(SECOND, marks=pytest.mark.soak)])
 def test_one_name_server_is_enough(broker: RocketMQ, client: RocketClient, topic: str, gone: int) -> None:
     """For who is there, who comes, and a topic that is made meanwhile; without the other one too who is there goes on."""
     with (

@@ -92,6 +92,7 @@ def comes(client: RocketClient, topic: str, expected: list[str]) -> None:
     """Until these are there to read, and nothing else ever was."""
 
     def there() -> bool:
+        time.sleep(0.1)  # each look costs the broker and us some
         found = ours(client, topic)
         assert not Counter(found) - Counter(expected), found
         return found == sorted(expected)
@@ -358,6 +359,7 @@ def killed_between_half_and_end(broker: RocketMQ, client: RocketClient, topic: s
         wanted = {name for name in names if name.endswith("yes")}
 
         def all_there() -> bool:
+            time.sleep(0.1)
             found = {*ours(client, topic)}
             assert found <= wanted, "what was to be rolled back"
             return found == wanted
@@ -484,7 +486,7 @@ def killed_with_halves(broker: RocketMQ, client: RocketClient, topic: str) -> No
             broker.start(2)
         until(lambda: ended(half.commit), limit=PATIENCE)
         # perhaps twice: it asks about them as soon as it is there, when nobody may be connected to hear of the new numbers
-        until(lambda: {*ours(client, topic)} >= {"half", "left", "near"}, limit=PATIENCE)
+        until(lambda: time.sleep(0.1) or {*ours(client, topic)} >= {"half", "left", "near"}, limit=PATIENCE)
         until(lambda: {*check.keys()} == {"left", "gone"}, limit=PATIENCE)
     assert {*keys(seen(broker, topic))} == {"half", "left", "near"}
 
