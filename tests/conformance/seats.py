@@ -46,13 +46,11 @@ class Place:
 
     def takes(self, module: str, test: str) -> bool:
         """Whether `make test` runs this test here."""
-        if test in self.elsewhere or (self.broker_name, test) in CRASHES_ONCE:
+        if test in self.elsewhere:
             return False
         if self.face != "sync":
             chosen = module != TIMEOUTS or test in AWAITED if self.dev else module in OVER_ASYNCIO
             return chosen and test not in OF_THREADS
-        if (self.broker_name, test) in GUARDED:
-            return False
         if self.several:
             return module in (GROUPS if self.brief else OUTAGES | GROUPS) or (not self.brief and test in ADMINISTRATION)
         if self.tight:
@@ -65,9 +63,6 @@ class Place:
 
 
 TIMEOUTS = "test_timeouts"
-GUARDED = {("pulsar-4.2.4", "test_a_producer_goes_on_over_an_outage")}
-"""A boot each: test_what_was_written_is_there_after_a_crash and test_a_broker_that_is_killed_between_two_steps_has_all_of_it_or_nothing
-(integration/test_pulsar_transaction_faults.py) have a producer go on over one, too."""
 OUTAGES = frozenset({"test_outage", "test_killed"})
 GROUPS = frozenset({"test_consumer", "test_queue"})
 ADMINISTRATION = frozenset({
@@ -77,11 +72,6 @@ ADMINISTRATION = frozenset({
 ACROSS = GROUPS | ADMINISTRATION | {"test_producer", "test_positions", "test_order_and_count_hold"}
 OVER_ASYNCIO = frozenset({"test_records", "test_producer", "test_positions", "test_consumer", "test_queue", "test_tree"})
 """What `make test` runs over the asyncio face on real brokers; on the dev broker it is all, and of the timeouts AWAITED."""
-CRASHES_ONCE = frozenset({
-    ("kafka-4.3.1", "test_what_was_written_is_there_after_a_crash"),
-    ("kafka-4.3.1-cluster", "test_a_producer_goes_on_over_an_outage"),
-})  # fmt: skip
-"""On the other of the two places these run; test_kafka_faults.py kills each of the two brokers under a producer, too."""
 OF_THREADS = frozenset(
     {
         "test_threads_share_a_producer",
@@ -107,8 +97,9 @@ BEATING = {"heartbeat_interval": "0.5"}
 """Of Kafka: members hear of a rebalance by their next heartbeat; out of the box each 3 s."""
 AT_ONCE = BEATING | {"topic_patience": "0.5"}
 """The embedded broker knows a topic when it has answered that it made it."""
-ALL_AWAY = frozenset({"test_what_was_written_is_there_after_a_crash", "test_a_reader_goes_on_over_an_outage"})
-ONE_AWAY = frozenset({"test_a_producer_goes_on_over_an_outage", "test_a_queue_goes_on"})
+CRASH, PRODUCER = "test_what_was_written_is_there_after_a_crash", "test_a_producer_goes_on_over_an_outage"
+ALL_AWAY = frozenset({CRASH, "test_a_reader_goes_on_over_an_outage"})
+ONE_AWAY = frozenset({PRODUCER, "test_a_queue_goes_on"})
 """Outages of all there is, and of one broker or member of several: each role that is in the one in `make test` is not in the other."""
 ONE_QUEUE = frozenset({
     *("test_each_message_once_and_gone_after_ack", "test_values_arrive_unchanged", "test_order_of_acks_does_not_matter"),
@@ -122,11 +113,13 @@ PLACES = [
     Place("kafka", "dev-kafka", AT_ONCE),
     Place("kafka", "kafka-3.9.2", BEATING, timeouts=False),
     Place("kafka", "kafka-3.9.2-zookeeper", BEATING, brief=True, timeouts=False),
-    Place("kafka", "kafka-4.3.1", BEATING),
-    Place("kafka", "kafka-4.3.1-cluster", BEATING, several=True),
+    # test_kafka_faults.py kills each of these two under a producer, too
+    Place("kafka", "kafka-4.3.1", BEATING, elsewhere=frozenset({CRASH})),
+    Place("kafka", "kafka-4.3.1-cluster", BEATING, several=True, elsewhere=frozenset({PRODUCER})),
     Place("kafka", "kafka-4.4.0", BEATING, timeouts=False),
     Place("pulsar", "dev-pulsar"),
-    Place("pulsar", "pulsar-4.2.4"),
+    # a boot each: CRASH, and test_a_broker_that_is_killed_between_two_steps_has_all_of_it_or_nothing have a producer go on over one, too
+    Place("pulsar", "pulsar-4.2.4", elsewhere=frozenset({PRODUCER})),
     Place("pulsar", "pulsar-4.2.4-tight", {"batch_records": "4"}, tight=True),
     Place("rocketmq", "dev-rocketmq"),
     Place("rocketmq", "rocketmq-4.9.7", timeouts=False),
