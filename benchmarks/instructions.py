@@ -1,6 +1,6 @@
 """Instructions per unit of a suite's jobs, by valgrind's callgrind: figures that no neighbour on the machine changes.
 
-What it is: `count(module)` runs a suite's `tasks` in a Python under callgrind, which counts nothing until a job is told to begin: so
+What it is: `count(modules)` runs the `tasks` of suites in one Python under callgrind, which counts nothing until a job is told to begin: so
 imports, set-up and a first, cold call fall out. All threads of the process count; the kernel's work and other processes do not. A job that
 measures a stretch of itself is counted there. Must not: time anything. Valgrind has no AVX-512 and no VPCLMULQDQ: our CRCs and whatever
 else picks its code by processor run as on an older one there.
@@ -31,10 +31,11 @@ class Failed(Exception):
     """It is here, and what it counted did not come to its end."""
 
 
-def count(module: str, where: Sequence[str] = (), *, peers: bool = False, limit: float = 1200.0) -> Counts:
-    """Run the `tasks` of a module under callgrind, for `limit` seconds at most. Raises Unavailable, Failed.
+def count(modules: Sequence[str], where: Sequence[str] = (), *, peers: bool = False, limit: float = 1200.0) -> dict[str, Counts]:
+    """Run the `tasks` of each module under callgrind, for `limit` seconds at most; counts by module. Raises Unavailable, Failed.
 
     Args:
+        modules: one after the other in one process, since Python's start and imports take seconds there.
         where: what `tasks` takes after the bench.
         peers: count the other contenders, too.
     """
@@ -49,16 +50,16 @@ def count(module: str, where: Sequence[str] = (), *, peers: bool = False, limit:
         command = [valgrind, "-q", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={folder}/out"]
         try:
             done = subprocess.run(
-                [*command, sys.executable, "-m", "benchmarks.counting", module, folder, str(int(peers)), *where],
+                [*command, sys.executable, "-m", "benchmarks.counting", ",".join(modules), folder, str(int(peers)), *where],
                 cwd=HERE.parent,
                 env={**os.environ, "PYTHONHASHSEED": "0"},
                 capture_output=True,
                 text=True,
                 timeout=limit,
             )
-            found: Counts = json.loads((Path(folder) / "counts.json").read_text(encoding="utf-8"))
+            found: dict[str, Counts] = json.loads((Path(folder) / "counts.json").read_text(encoding="utf-8"))
         except subprocess.TimeoutExpired:
-            raise Failed(f"{module} took more than {limit:.0f} s under valgrind") from None
+            raise Failed(f"{', '.join(modules)} took more than {limit:.0f} s under valgrind") from None
         except FileNotFoundError:
-            raise Failed(f"{module} ended with {done.returncode} under valgrind: {done.stderr[-300:]}") from None
+            raise Failed(f"{', '.join(modules)} ended with {done.returncode} under valgrind: {done.stderr[-300:]}") from None
     return found

@@ -108,7 +108,7 @@ def times(count: int, run: Callable[[], object]) -> Callable[[], None]:
 
 def compare(bench: Bench, task: str, size: int, ours: Callable[[], object], **theirs: Callable[[], object]) -> None:
     """`size`: roughly the bytes of the message, to choose how many times it is done in a round."""
-    count = max(6, (400_000 if bench.quick else 1_200_000) // size)
+    count = max(2 if bench.quick else 6, (400_000 if bench.quick else 1_200_000) // size)
     jobs = {"wireproto": times(count, ours), **{name.replace("_", "-"): times(count, job) for name, job in theirs.items()}}
     bench.compare(task, count, jobs, unit="message", rounds=9)
 

@@ -103,7 +103,7 @@ def test_a_figure_that_does_not_hold_is_counted_again(costs: list[int], calls: i
 def test_without_valgrind_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(instructions.Unavailable, match="valgrind is not installed"):
-        instructions.count("wire")
+        instructions.count(["wire"])
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_count_without_a_whole_result_has_failed(
     (tmp_path / "ends.py").write_text(f"def tasks(bench):\n    {tasks}\n", encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", f"{instructions.HERE.parent / 'src'}:{tmp_path}")
     with pytest.raises(instructions.Failed, match=words):
-        instructions.count("ends", limit=limit)
+        instructions.count(["ends"], limit=limit)
 
 
 def test_any_c_compiler_will_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_callgrind_counts_what_a_job_does(tmp_path: Path, monkeypatch: pytest.Mo
         missing("valgrind", "it is not installed")
     (tmp_path / "loops.py").write_text(LOOPS, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", f"{instructions.HERE.parent / 'src'}:{tmp_path}")
-    counts = instructions.count("loops")
+    counts = instructions.count(["loops"])["loops"]
     once, twice = (counts[task]["wireproto"] for task in ("once", "twice"))
     assert once > 500_000 * 5, counts
     assert twice / once == pytest.approx(2.0, rel=0.01), counts
