@@ -29,7 +29,7 @@ from .stored import expect, scaled, stored
 QUEUES = 4
 KEY = b"k" * 16
 PEER, JAVA = "rocketmq 0.4", "Java client"
-FULL_JIT = ("-XX:TieredStopAtLevel=4",)
+FULL_JIT = ("-XX:TieredStopAtLevel=4",)  # not in a quick run
 WARM = {"sync": 10_000, "async": 60_000, "batch": 300_000, "pull": 3}
 """Messages (pull: passes over the topic) before the Java client's clock runs: its compiler has done its work by then."""
 BRIEF = {"sync": 100, "async": 1000, "batch": 1000, "pull": 0}  # in a quick run, which does not look at the figure
@@ -115,7 +115,7 @@ def read(bench: Bench, place: Place, count: int, words: str) -> None:
 def vendors(how: str, place: Place, units: int) -> Stretch:
     """One run of the vendor's Java client, of the brokers' line (5.5.0's pulls nothing from 4.9.7), over the units of a row."""
     arguments = (how, place.names, place.topic, f"bench-java-{os.getpid()}-{next(_numbers)}", str(place.warm[how]), str(units))
-    (found,) = java.run(f"rocketmq-{place.version}", "RocketBench", *arguments, timeout=180.0, flags=FULL_JIT)
+    (found,) = java.run(f"rocketmq-{place.version}", "RocketBench", *arguments, timeout=180.0, flags=FULL_JIT if place.warm is WARM else ())
     stretch = Stretch()
     stretch.cpu, stretch.wall = found["cpu_us"] * units / 1e6, found["wall_us"] * units / 1e6
     return stretch

@@ -51,7 +51,7 @@ def repeat(call: Callable[[], Any], calls: int) -> None:
 
 
 def suite(bench: Bench) -> None:
-    with ZooKeeper(netty=True, fast=False, heap="2g") as server:
+    with ZooKeeper(netty=True, fast=bench.quick, heap="2g") as server:
         bench.brokers["zookeeper"] = f"ZooKeeper {server.version} (Netty)"
         bench.count(server.url)
         tasks(bench, server.url)
