@@ -80,7 +80,7 @@ class Suite:
             fuzz = ["env", f"PYTHONPATH={CLONE / 'src'}:{CLONE / 'tests'}", *tool("python", "-m", "fuzz")]
             yield Job("fuzz", [[*fuzz, "--seed", str(self.seed), "--cuts", *words.split()] for words in FUZZED], spare=True)
         if "spark" in self.parts:
-            for name, which, cores in (("spark kafka", "--protocol", 0.25), ("spark others", "--except", 0.5)):  # most of it waits
+            for name, which, cores in (("spark kafka", "--protocol", 0.45), ("spark others", "--except", 0.5)):  # most of it waits
                 yield self._pytest(name, "tests/spark", which, "kafka", "--durations=12", cores=cores)
         if "soak" in self.parts:
             yield self._pytest("spark soak", "tests/spark", "--soak", "only")
@@ -101,7 +101,7 @@ class Suite:
         for protocol in PROTOCOLS:
             files = [name for name in left if protocol in name]
             left = [name for name in left if name not in files]
-            yield self._pytest(f"wire {protocol}", *files, cores=0.2)
+            yield self._pytest(f"wire {protocol}", *files, cores=0.15)
         yield self._pytest("wire of all", *left, cores=0.25)
 
     def _campaigns(self) -> Iterator[Job]:
@@ -120,7 +120,7 @@ class Suite:
         """Conformance and integration mostly wait. One session for all that runs on a protocol's real brokers: each boots once."""
         folders = [f"tests/{part if part == 'integration' else 'conformance'}" for part in ("real", "integration") if part in self.parts]
         for protocol in PROTOCOLS if folders else ():
-            cores = 0.5 if protocol == "rocketmq" else 0.35  # as they took, like all of these
+            cores = 0.4 if protocol == "rocketmq" else 0.35  # as they took, like all of these
             yield self._pytest(f"{protocol} brokers", *folders, "--broker", "real", "--protocol", protocol, "--durations=12", cores=cores)
 
     def _dev(self) -> Iterator[Job]:

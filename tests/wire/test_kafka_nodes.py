@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+import wireproto
 from patience import LONG, until
 from wireproto import EARLIEST, LATEST, AtTime, LogOffset
 from wireproto.devbroker import DevBroker
+from wireproto.devbroker.kafka import groups
 from wireproto.devbroker.kafka.cluster import slot_of
 from wireproto.errors import OptionError, WireprotoError
 from wireproto.kafka import messages as m
@@ -433,3 +435,30 @@ def test_where_an_epoch_ends_is_told_by_the_leader(broker: DevBroker, client: An
 
     assert [end(epoch) for epoch in (-1, 0, 1, 2)] == [(0, -1, -1), (0, 0, 1), (0, 1, 2), (0, -1, -1)]
     assert end(0, others(broker, topic)[0]) == (NOT_LEADER, -1, -1)
+
+
+@pytest.mark.parametrize("first", ["transactions", "group", "positions"])
+def test_a_new_client_looks_again_for_a_coordinator_that_is_gone(
+    broker: DevBroker, topic: str, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that answers has served the client, so a coordinator that it names, and that died a moment ago, is no wrong address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        gone = listener.getsockname()[1]
+    answer, asked = groups._coordinator, []
+
+    def coordinator(context: Any, key: str) -> Any:
+        asked.append(key)
+        if len(asked) == 1:
+            return m.Coordinator(key=key, node_id=7, host="127.0.0.1", port=gone, error_code=0)
+        return answer(context, key)
+
+    monkeypatch.setattr(groups, "_coordinator", coordinator)
+    with wireproto.connect(broker.url("kafka"), **CLIENT) as client:
+        if first == "transactions":
+            client.transactions(topic).close()
+        elif first == "group":
+            with client.consumer(topic, topic) as consumer:
+                until(lambda: consumer.poll(0.1) is not None or consumer.assignment)
+        else:
+            assert client.admin().group_positions(topic, topic) == {}
+    assert len(asked) >= 2

@@ -238,6 +238,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
             else:
                 request = FindCoordinatorRequest(key_type=kind, key=name)
             reply: FindCoordinatorResponse = yield from wire.asking(conn, request, until, version=version)
+            self.reached = True
             found = reply.coordinators[0] if version >= 4 else reply
             if found.error_code:
                 raise error(found.error_code, what, message=reply.NAME, peer=conn.peer)
@@ -470,6 +471,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
             version = wire.version_for(conn, kind or make, cap() if cap is not None else None)
             message = make(version) if kind is not None else make
             reply = yield from answered(conn, message, until, version=version, meanwhile=meanwhile)
+            self.reached = True
             if hasattr(reply, "throttle_time_ms"):
                 self.throttled(reply, conn)
             problem = check(reply) if check is not None else None
