@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..due import due
@@ -290,7 +291,8 @@ class TransactionAdmin:
     def _coordinators(self, names: list[str], deadline: float) -> Steps[tuple[dict[int, list[str]], BrokerError | None]]:
         """Names by the node that coordinates them, and why one has none, if any."""
         request = FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=tuple(names))
-        reply = yield from self._cluster.asking(request, deadline)
+        ask = partial(wire.asking, message=request, until=deadline)
+        reply: Any = yield from self._cluster.anywhere("looking for coordinators of transactions", ask, deadline)
         nodes: dict[int, list[str]] = {}
         problem: BrokerError | None = None
         for one in reply.coordinators:

@@ -155,7 +155,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
             conn = self.pool.peek(address)
             if conn is not None and not wire.silent(conn):
                 return conn
-        return (yield from self._anywhere("reaching", _itself, until))
+        return (yield from self.anywhere("reaching", _itself, until))
 
     def to_node(self, node: int, purpose: str = "main") -> Route:
         return lambda until: self.connecting(node, purpose, until)
@@ -245,7 +245,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
             return self.locate(found)
 
         until = self._later()
-        node: int = yield from self._anywhere(what, ask, until)
+        node: int = yield from self.anywhere(what, ask, until)
         if node not in self.metadata.nodes:
             yield from self.refreshing((), until)
         with self._lock:
@@ -312,7 +312,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
             self._tell_moves(before)
 
         until = self._later()
-        yield from self._anywhere(what, ask, until)
+        yield from self.anywhere(what, ask, until)
 
     def _know(self, told: str | None, conn: Connection) -> None:
         """Whether it is a node of this cluster that answers: its old address may be another one's by now, as those of pods may.
@@ -509,8 +509,13 @@ class KafkaCluster(Runtime[KafkaOptions]):
         known = {node.address for node in self.metadata.nodes.values()}
         return [*known, *(address for address in self.addresses if address not in known)]
 
-    def _anywhere(self, what: str, ask: Callable[[Connection], Steps[T]], until: float) -> Steps[T]:
-        """What the first node answers: those that are connected first, those that are silent last."""
+    def anywhere(self, what: str, ask: Callable[[Connection], Steps[T]], until: float) -> Steps[T]:
+        """What the first node answers: those that are connected first, those that are silent last. The next one is asked beside one that
+        takes long.
+
+        Args:
+            what: is done; names the tasks, one a node. ask: asks at a connection.
+        """
 
         def rank(address: Address) -> int:
             conn = self.pool.peek(address)
