@@ -169,7 +169,7 @@ def clock(seconds: float) -> str:
 
 
 class Idle:
-    """Measures how many processors did nothing, or only what is nice, since `restart`; the whole machine's.
+    """Measures how many processors did nothing since `restart`; the whole machine's.
 
     Args:
         stat: reads what /proc/stat says.
@@ -194,7 +194,7 @@ class Idle:
 
     def _ticks(self) -> tuple[int, int]:
         user, nice, system, idle, waiting, *rest = map(int, self._stat().split("\n", 1)[0].split()[1:9])
-        return nice + idle + waiting, user + nice + system + idle + waiting + sum(rest)
+        return idle + waiting, user + nice + system + idle + waiting + sum(rest)
 
 
 class Lanes:

@@ -76,9 +76,6 @@ class Suite:
     def _all(self) -> Iterator[Job]:
         if "lint" in self.parts:
             yield Job("lint", self._lint())
-        if "fuzz" in self.parts:  # it counts inputs and seconds of the processor: the same work, however slowly
-            fuzz = ["env", f"PYTHONPATH={CLONE / 'src'}:{CLONE / 'tests'}", *tool("python", "-m", "fuzz")]
-            yield Job("fuzz", [[*fuzz, "--seed", str(self.seed), "--cuts", *words.split()] for words in FUZZED], spare=True)
         if "spark" in self.parts:
             for name, which, cores in (("spark kafka", "--protocol", 0.45), ("spark others", "--except", 0.5)):  # most of it waits
                 yield self._pytest(name, "tests/spark", which, "kafka", "--durations=12", cores=cores)
@@ -92,6 +89,9 @@ class Suite:
         yield from self._dev()
         if "campaign" in self.parts:
             yield from self._campaigns()
+        if "fuzz" in self.parts:  # it counts inputs and seconds of the processor: the same work, however slowly
+            fuzz = ["env", f"PYTHONPATH={CLONE / 'src'}:{CLONE / 'tests'}", *tool("python", "-m", "fuzz")]
+            yield Job("fuzz", [[*fuzz, "--seed", str(self.seed), "--cuts", *words.split()] for words in FUZZED], spare=True)
         if "bench" in self.parts:
             yield from self._bench()
 
@@ -102,16 +102,18 @@ class Suite:
             files = [name for name in left if protocol in name]
             left = [name for name in left if name not in files]
             yield self._pytest(f"wire {protocol}", *files, cores=0.15)
-        yield self._pytest("wire of all", *left, cores=0.25)
+        yield self._pytest("wire of all", *left, cores=0.35)
 
     def _campaigns(self) -> Iterator[Job]:
-        """A core each: beside one another they would find what the machine does, not what clients do."""
+        """Two beside one another: more would find what the machine does, not what clients do."""
         for protocol in PROTOCOLS:
             words = ["-m", "campaign", protocol, "--short", "--seed", str(self.seed), "--out", str(self.folder / f"campaign-{protocol}")]
-            yield Job(f"campaign {protocol}", [["env", f"PYTHONPATH={CLONE / 'src'}:{CLONE / 'tests'}", *tool("python", *words)]])
+            command = ["env", f"PYTHONPATH={CLONE / 'src'}:{CLONE / 'tests'}", *tool("python", *words)]
+            yield Job(f"campaign {protocol}", [command], cores=1.0 if protocol == "kafka" else 0.7)
 
     def _bench(self) -> Iterator[Job]:
-        """What is counted in one process is the same however slowly it goes; clients poll more often when their brokers are late."""
+        """What is counted in one process is the same however slowly it goes; clients poll more often when their brokers are late, by 40 %
+        of the instructions beside two loops at nice 19."""
         for name, suites, alone in (("bench core", ("codec", "wire", "engine"), False), ("bench clients", ("clients",), True)):
             out = str(self.folder / name.replace(" ", "-"))
             yield Job(name, [tool("python", "-m", "benchmarks", *suites, "--quick", "--out", out)], alone=alone, spare=not alone)
@@ -129,7 +131,7 @@ class Suite:
             yield self._pytest(f"{protocol} dev", "tests/conformance", "--broker", "dev", "--protocol", protocol, cores=0.2)
         others = [f"tests/{part}" for part in ("conformance", "integration") if part in self.parts]
         if others:
-            yield self._pytest("no broker", *others, "--broker", "none", cores=0.5)
+            yield self._pytest("no broker", *others, "--broker", "none", cores=0.4)
         for protocol in PROTOCOLS if "soak" in self.parts else ():
             words = ("tests/conformance", "tests/integration", "--soak", "only", "--protocol", protocol)
             yield self._pytest(f"{protocol} soak", *words, cores=0.5)

@@ -85,11 +85,11 @@ def test_a_job_begins_where_the_machine_has_stood_idle_though_the_numbers_leave_
     assert {outcome.verdict for outcome in beside.run([*first, *jobs])} == {"ok"}
 
 
-def test_what_was_idle_is_what_did_nothing_or_was_nice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_idle_is_what_did_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     said = ["cpu  100 10 50 400 40 0 0 0 0 0\ncpu0 1\n", "cpu  110 20 55 415 45 1 2 2 0 0\ncpu0 1\n"]
     monkeypatch.setattr("os.cpu_count", lambda: 4)
     idle = Idle(iter(said).__next__)
-    assert idle.cores() == 4 * (10 + 15 + 5) / (10 + 10 + 5 + 15 + 5 + 1 + 2 + 2)
+    assert idle.cores() == 4 * (15 + 5) / (10 + 10 + 5 + 15 + 5 + 1 + 2 + 2)
 
 
 def test_the_limit_ends_what_runs_and_names_what_did_not(tmp_path: Path) -> None:
