@@ -20,7 +20,7 @@ from wireproto.devbroker.kafka import groups
 from wireproto.devbroker.kafka.cluster import slot_of
 from wireproto.errors import OptionError, WireprotoError
 from wireproto.kafka import messages as m
-from wireproto.kafka.codes import LeaderNotAvailable
+from wireproto.kafka.codes import LeaderNotAvailable, TransactionalIdNotFound
 
 PROTOCOL, SECONDS = "kafka", 20.0
 BROKER = {"nodes": {"kafka.nodes": 3}}
@@ -437,7 +437,7 @@ def test_where_an_epoch_ends_is_told_by_the_leader(broker: DevBroker, client: An
     assert end(0, others(broker, topic)[0]) == (NOT_LEADER, -1, -1)
 
 
-@pytest.mark.parametrize("first", ["transactions", "group", "positions"])
+@pytest.mark.parametrize("first", ["transactions", "group", "positions", "description"])
 def test_a_new_client_looks_again_for_a_coordinator_that_is_gone(
     broker: DevBroker, topic: str, first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -459,6 +459,9 @@ def test_a_new_client_looks_again_for_a_coordinator_that_is_gone(
         elif first == "group":
             with client.consumer(topic, topic) as consumer:
                 until(lambda: consumer.poll(0.1) is not None or consumer.assignment)
+        elif first == "description":
+            with pytest.raises(TransactionalIdNotFound):
+                client.admin().describe_transactions(f"none-{topic}")
         else:
             assert client.admin().group_positions(topic, topic) == {}
     assert len(asked) >= 2

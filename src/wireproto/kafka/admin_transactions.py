@@ -291,7 +291,7 @@ class TransactionAdmin:
     def _coordinators(self, names: list[str], deadline: float) -> Steps[tuple[dict[int, list[str]], BrokerError | None]]:
         """Names by the node that coordinates them, and why one has none, if any."""
         request = FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=tuple(names))
-        ask = partial(wire.asking, message=request, until=deadline)
+        ask = partial(self._cluster.hearing, message=request, until=deadline)
         reply: Any = yield from self._cluster.anywhere("looking for coordinators of transactions", ask, deadline)
         nodes: dict[int, list[str]] = {}
         problem: BrokerError | None = None

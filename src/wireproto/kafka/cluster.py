@@ -237,8 +237,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
                 request = FindCoordinatorRequest(key_type=kind, coordinator_keys=(name,))
             else:
                 request = FindCoordinatorRequest(key_type=kind, key=name)
-            reply: FindCoordinatorResponse = yield from wire.asking(conn, request, until, version=version)
-            self.reached = True
+            reply: FindCoordinatorResponse = yield from self.hearing(conn, request, until, version=version)
             found = reply.coordinators[0] if version >= 4 else reply
             if found.error_code:
                 raise error(found.error_code, what, message=reply.NAME, peer=conn.peer)
@@ -293,13 +292,12 @@ class KafkaCluster(Runtime[KafkaOptions]):
             request = MetadataRequest(topics=asked, allow_auto_topic_creation=create or version < 4)
             heard = conn.frames_read
             try:
-                reply = yield from wire.asking(conn, request, until, version=version)
+                reply = yield from self.hearing(conn, request, until, version=version)
             except Disconnected as why:
                 if self.reached or conn.frames_read > heard or self.options.mechanism is not None:
                     raise
                 text = "the node hung up at the first request after the handshake: does it want SASL (user=…, password=…, sasl=…)?"
                 raise self.hung_up("first request", conn)(text, peer=why.peer) from why
-            self.reached = True
             if reply.error_code:  # from version 13, and nothing else is told then
                 refusal = error(reply.error_code, what, message=reply.NAME, peer=conn.peer)
                 if isinstance(refusal, RebootstrapRequired):
@@ -464,14 +462,13 @@ class KafkaCluster(Runtime[KafkaOptions]):
             slow: the node is told how long it may take, and has all of that.
         """
         route = to or self.to_any
-        answered = wire.asking if slow else self.answered
+        answered = self.hearing if slow else self.answered
 
         def attempt() -> Steps[Any]:
             conn = yield from route(until)
             version = wire.version_for(conn, kind or make, cap() if cap is not None else None)
             message = make(version) if kind is not None else make
             reply = yield from answered(conn, message, until, version=version, meanwhile=meanwhile)
-            self.reached = True
             if hasattr(reply, "throttle_time_ms"):
                 self.throttled(reply, conn)
             problem = check(reply) if check is not None else None
@@ -482,12 +479,18 @@ class KafkaCluster(Runtime[KafkaOptions]):
         again = refresh or (lambda why: self._looking_again(until))
         return self.retrying(attempt, until, again, judge=lambda why: verdict(why, final=final))
 
+    def hearing(self, conn: Connection, message: Any, until: float, **how: Any) -> Steps[Any]:
+        """`wire.asking`, whose answer shows that a server serves this client (`reached`): what fails from then on may pass."""
+        reply = yield from wire.asking(conn, message, until, **how)
+        self.reached = True
+        return reply
+
     def answered(self, conn: Connection, message: Any, until: float, **how: Any) -> Steps[Any]:
-        """`wire.asking`, but a connection that brings no answer for `request_timeout` is given up, as the Java client does: the next one
+        """`hearing`, but a connection that brings no answer for `request_timeout` is given up, as the Java client does: the next one
         may be heard."""
         own = min(until, self._later())
         try:
-            return (yield from wire.asking(conn, message, own, **how))
+            return (yield from self.hearing(conn, message, own, **how))
         except TimedOut as why:
             if own >= until:
                 raise

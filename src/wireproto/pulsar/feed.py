@@ -149,10 +149,13 @@ class Feed:
         if left and len(left) == len(parts) and not others:
             yield from self.attached(left[0], deadline)  # which raises why it is not
         for part in left:
-            why = part.trouble or part.stage
-            text = "%s[%d]: it cannot be opened now, and is read as soon as it can: %s"
-            self._cluster.told.warning(("left behind", part.name), text, part.topic, part.partition, why)
+            self.leave_behind(part, part.trouble or part.stage)
         return left
+
+    def leave_behind(self, part: PartitionConsumer, why: object) -> None:
+        """Have the log name a partition that is not read yet, and why."""
+        text = "%s[%d]: it cannot be opened now, and is read as soon as it can: %s"
+        self._cluster.told.warning(("left behind", part.name), text, *part.owner, why)
 
     def tend(self, part: PartitionConsumer) -> None:
         """Have it subscribed from now on."""

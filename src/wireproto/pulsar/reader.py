@@ -165,8 +165,7 @@ class PulsarReader(PartingRole):
     def _find(self, part: PartitionConsumer, late: Late) -> None:
         """Ask in the background for the place at which a partition begins that could not be asked."""
         if late.trouble is None:
-            text = "%s[%d]: it cannot be opened now, and is read as soon as it can: %s"
-            self._cluster.told.warning(("left behind", part.name), text, *part.owner, "where it begins is not answered")
+            self._feed.leave_behind(part, "where it begins is not answered")
         until = time.monotonic() + self._options.operation_timeout
         question = finding(self._cluster, self.topic, {part.partition: part.name}, {part.owner: late.start}, until)
         late.task = self._tasks.spawn(question, f"where {part.owner[0]}[{part.owner[1]}] begins")

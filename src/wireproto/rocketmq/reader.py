@@ -57,16 +57,16 @@ class RocketReader(Role):
         until = cluster.deadline(options.timeout)
         made = cls(cluster, topic, options)
         yield from cluster.routing(topic, until)
-        follows = stop is None and isinstance(start, Earliest | Latest | AtTime)
-        if follows:
-            starts, stops = yield from made._begins(start, until)
+        follows = start if stop is None and isinstance(start, Earliest | Latest | AtTime) else None
+        if follows is not None:
+            starts, stops = yield from made._begins(follows, until)
         else:
             starts, stops = yield from made._offsets.ranges(start, stop, until)
         route = yield from cluster.routing(topic, until)
         for key, offset in starts.items():
             made._fetcher.add(topic, route.queues[key[1]], offset, stops.get(key), earliest=isinstance(start, Earliest))
-        if isinstance(start, Earliest | Latest | AtTime) and follows:
-            made._coming = Coming(cluster, options, made._offsets, made._fetcher, start, route)
+        if follows is not None:
+            made._coming = Coming(cluster, options, made._offsets, made._fetcher, follows, route)
         return made
 
     def _begins(self, start: Where, until: float) -> Steps[tuple[dict[TopicPartition, int], dict[TopicPartition, int]]]:
