@@ -9,7 +9,7 @@ from wireproto._codec import OutBatch, RecordBuilder, WireCore
 from wireproto.errors import TimedOut, WireprotoError
 from wireproto.flow.parts import Parts
 from wireproto.flow.queue import FreeStamp, PartitionQueue
-from wireproto.flow.sender import Pace, Sender
+from wireproto.flow.sender import Sender, SendTimes
 from wireproto.kafka.identity import NOBODY
 
 Sealed = tuple[int, int, int, tuple[int, ...]]
@@ -83,7 +83,7 @@ class Link:
 class Quiet(WireCore):
     """A wire of one link that takes all, and a sender with the given pace; `sent` holds the batches of each request."""
 
-    def __init__(self, pace: Pace, stamp: Any = None, told: Any = None) -> None:
+    def __init__(self, pace: SendTimes, stamp: Any = None, log: Any = None) -> None:
         self.now = 0.0
         self.alarms: list[float] = []
         self.link: Link | None = Link(0)
@@ -92,7 +92,7 @@ class Quiet(WireCore):
         self.wanted: list[set[Any]] = []
         self.told: list[tuple[Batch, WireprotoError]] = []
         self.free: list[Batch] = []
-        self.sender = Sender(self, stamp or FreeStamp(), pace, Batch, self.alarms.append, lambda: self.now, told)
+        self.sender = Sender(self, stamp or FreeStamp(), pace, Batch, self.alarms.append, lambda: self.now, log)
 
     def target(self, key: Any) -> Link | None:
         return self.link

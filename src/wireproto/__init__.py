@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
 from .errors import WireprotoError
-from .position import EARLIEST, LATEST, AtTime, LogOffset, MessageId, Position, QueueOffset, Untold
+from .position import EARLIEST, LATEST, AtTime, LogOffset, MessageId, Position, QueueOffset, UnknownPosition
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -40,7 +40,7 @@ __all__ = [
     "Transaction",
     "Transactions",
     "Tree",
-    "Untold",
+    "UnknownPosition",
     "WireprotoError",
     "__version__",
     "connect",

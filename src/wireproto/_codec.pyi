@@ -11,17 +11,17 @@ from wireproto._codec_sending import AccountCore as AccountCore
 from wireproto._codec_sending import BriefLock as BriefLock
 from wireproto._codec_sending import BudgetCore as BudgetCore
 from wireproto._codec_sending import Chunk as Chunk
+from wireproto._codec_sending import FetchTemplateBytes as FetchTemplateBytes
+from wireproto._codec_sending import FetchTemplateCore as FetchTemplateCore
 from wireproto._codec_sending import FreeNumbers as FreeNumbers
 from wireproto._codec_sending import KafkaChunk as KafkaChunk
 from wireproto._codec_sending import KafkaFetcherCore as KafkaFetcherCore
-from wireproto._codec_sending import KafkaFetchForm as KafkaFetchForm
-from wireproto._codec_sending import KafkaLoneCore as KafkaLoneCore
 from wireproto._codec_sending import KafkaNumbers as KafkaNumbers
-from wireproto._codec_sending import KafkaProduceForm as KafkaProduceForm
 from wireproto._codec_sending import KafkaSendCore as KafkaSendCore
 from wireproto._codec_sending import KafkaSequence as KafkaSequence
 from wireproto._codec_sending import Outlet as Outlet
 from wireproto._codec_sending import ProducerCore as ProducerCore
+from wireproto._codec_sending import ProduceTemplateCore as ProduceTemplateCore
 from wireproto._codec_sending import QueueCore as QueueCore
 from wireproto._codec_sending import QuickWireCore as QuickWireCore
 from wireproto._codec_sending import RocketOut as RocketOut
@@ -45,7 +45,7 @@ def lz4_block(data: Buffer) -> bytes: ...
 
 # room
 @final
-class Room:
+class ScratchBuffer:
     def __init__(self, size: int) -> None: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __len__(self) -> int: ...
@@ -322,7 +322,7 @@ class KafkaBatchBuilder(RecordBuilder):
     def finish(self, producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1, *, transactional: bool = False) -> bytes: ...
     def seal(self, producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1, *, transactional: bool = False) -> Slice: ...
 
-class KafkaRoom:
+class ReadBudget:
     """A count of bytes with a bound; one record larger than it is let in alone."""
 
     @property

@@ -20,11 +20,11 @@ include "_codec_parts/rocketmq_json.pyx"  # its JSON header
 include "_codec_parts/rocketmq_pull.pyx"  # pulls and the heads of their replies
 include "_codec_parts/brief_lock.pyx"    # a lock for a few lines of Python
 include "_codec_parts/pool.pyx"          # memory that is used again
-include "_codec_parts/room.pyx"          # Room: memory to unpack into
+include "_codec_parts/scratch_buffer.pyx"          # ScratchBuffer: memory to unpack into
 include "_codec_parts/lz4.pyx"           # LZ4 blocks and frames, written
 include "_codec_parts/times.pyx"         # timestamps that users give
 include "_codec_parts/table.pyx"         # rows of records in C memory
-include "_codec_parts/keeper.pyx"        # Python objects kept from C
+include "_codec_parts/deferred_decref.pyx"        # Python objects kept from C
 include "_codec_parts/arrow_abi.pyx"     # structs of the Arrow C data interface
 include "_codec_parts/columns.pyx"       # Columns, ColumnsBuilder
 include "_codec_parts/split.pyx"         # rows by partition
@@ -39,9 +39,9 @@ include "_codec_parts/kafka_records.pyx"  # decode_kafka
 include "_codec_parts/kafka_building.pyx"  # a Kafka batch being built, without the GIL
 include "_codec_parts/record_builder.pyx"  # RecordBuilder: what an OutBatch fills
 include "_codec_parts/kafka_encode.pyx"  # KafkaBatchBuilder
-include "_codec_parts/kafka_room.pyx"    # KafkaRoom: what a client's readers may hold
+include "_codec_parts/read_budget.pyx"    # ReadBudget: what a client's readers may hold
 include "_codec_parts/kafka_rows.pyx"    # rows by partition, into Kafka batches
-include "_codec_parts/kafka_prepared.pyx"  # KafkaProduceForm, KafkaFetchForm: a Produce of one batch, a Fetch of one partition
+include "_codec_parts/kafka_templates.pyx"  # ProduceTemplateCore, FetchTemplateBytes: a Produce of one batch, a Fetch of one partition
 include "_codec_parts/receipt.pyx"       # Receipt: a record's share in a batch on its way
 include "_codec_parts/out_batch.pyx"     # OutBatch: a batch on its way
 include "_codec_parts/short_send.pyx"    # QueueCore, SenderCore: what is sent one by one
@@ -50,7 +50,7 @@ include "_codec_parts/send_future.pyx"   # SendFuture: a receipt that asyncio ta
 include "_codec_parts/key_hash.pyx"     # hashes of keys
 include "_codec_parts/appender.pyx"      # Appender, KeyRouter: a producer's way in
 include "_codec_parts/producer_core.pyx"  # BudgetCore, AccountCore, ProducerCore: a producer, for what is sent one by one
-include "_codec_parts/kafka_lone.pyx"    # KafkaLoneCore, KafkaFetcherCore: a reader of one partition
+include "_codec_parts/kafka_fetch_template.pyx"    # FetchTemplateCore, KafkaFetcherCore: a reader of one partition
 include "_codec_parts/arrow_import.pyx"  # Arrow to Columns
 include "_codec_parts/pulsar_batch.pyx"  # decode_pulsar
 include "_codec_parts/pulsar_walk.pyx"   # a Pulsar entry's messages to rows

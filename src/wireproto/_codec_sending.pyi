@@ -92,7 +92,7 @@ class QuickWireCore(WireCore):
 F = TypeVar("F", bound=Callable[..., Any])
 
 def unbroken(method: F) -> F:
-    """After what a signal handler breaks off in it the keeper mends."""
+    """After what a signal handler breaks off in it the I/O thread mends."""
 
 class SenderCore:
     """The base of flow.sender.Sender."""
@@ -129,7 +129,7 @@ class SenderCore:
     def _wake_at(self, when: float) -> None:
         """`tick` is to be called then, or sooner."""
 
-class KafkaProduceForm:
+class ProduceTemplateCore:
     """A Produce of one batch, encoded but for token and records."""
 
     @property
@@ -159,7 +159,7 @@ class KafkaProduceForm:
     def base(self, frame: bytes) -> int:
         """The offset of a stored batch's first record; -1: the answer is another one."""
 
-class KafkaFetchForm:
+class FetchTemplateBytes:
     """A Fetch of one partition, encoded but for token, offset and the epoch before it."""
 
     @property
@@ -209,7 +209,7 @@ class KafkaSendCore(QuickWireCore):
 
     core: Any
     _metadata: Any
-    _owing: Any
+    _unresponsive: Any
     _box: Any
     _reply: Any
     _loop: Any
@@ -218,13 +218,13 @@ class KafkaSendCore(QuickWireCore):
     _event: Any
     _transactional: bool
     started: bool
-    _prepared: dict[Any, Any]
-    _owed: dict[Any, Any]
+    _template: dict[Any, Any]
+    _unanswered: dict[Any, Any]
     _owners: dict[str, Any]
     _watching: bool
     _answered: bool
     _looked_at: float
-    _patience: float
+    _reply_timeout: float
     _max_age: float
     _unsent_limit: int
     def _replied_well(self, call: Call) -> bool:
@@ -312,7 +312,7 @@ class RocketSendCore(QuickWireCore):
     _problems: dict[int, Any]
     _header: RocketSendHeader | None
     _lifetime: float
-    _patience: float
+    _reply_timeout: float
     _unsent_limit: int
     def _make_batch(self, queue: QueueCore, serial: int, now: float) -> RocketOut:
         """An open batch."""
@@ -402,8 +402,8 @@ class KafkaChunk(Chunk):
     def rest(self, start: int) -> KafkaChunk:
         """What of it begins there, in a chunk of its own."""
 
-class KafkaLoneCore(KafkaFetchForm):
-    """The base of kafka.lone.LoneFetch."""
+class FetchTemplateCore(FetchTemplateBytes):
+    """The base of kafka.lone.FetchTemplate."""
 
     link: Any
     topics: Any
@@ -431,7 +431,7 @@ class KafkaFetcherCore:
     _max_wait: float
     _request_timeout: float
     _silent: float
-    _lone: Any
+    _template: Any
     _calls: dict[Any, Call]
     _overdue: dict[Any, float]
     _follow_at: float

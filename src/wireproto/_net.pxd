@@ -63,7 +63,7 @@ cdef class Waitable:
     cdef readonly Loop loop
     cdef bint ready
     cdef list seats
-    cdef Runnable hook      # what the keeper runs once it is ready
+    cdef Runnable hook      # what the I/O thread runs once it is ready
     cdef list hooks         # … and more of them
     cdef void wake(self) noexcept
     cdef void sit(self, Seat seat)
@@ -73,7 +73,7 @@ cdef class Waitable:
     cdef void unawaited(self) noexcept
 
 
-cdef class Runnable(Waitable):      # something that the keeper runs: a place in the loop's queue, which so needs no memory
+cdef class Runnable(Waitable):      # something that the I/O thread runs: a place in the loop's queue, which so needs no memory
     cdef Runnable next
     cdef readonly bint queued
     cdef bint begun
@@ -87,9 +87,9 @@ cdef class Call(Waitable):
     cdef public object context
     cdef tuple failure      # (error class, text), made into an error by whoever raises it
     cdef Mailbox mailbox
-    cdef double due         # when it expires; 0: never
+    cdef double deadline    # when it expires; 0: never
     cdef bint late          # given up: the reply will be dropped
-    cdef bint errand        # a task waits for it, for whom the keeper reads
+    cdef bint errand        # a task waits for it, for whom the I/O thread reads
     cdef bint secret        # the wire log shows the lengths of request and reply alone
     cdef void finish(self, object frame, tuple failure)
     cdef void abandon(self)
@@ -111,7 +111,7 @@ cdef class Descriptors(Waitable):       # readiness of sockets that are no conne
     cdef short events
     cdef readonly int found     # the descriptor that was ready, or -1
     cdef bint stopped
-    cdef bint errand        # a task waits for it, for whom the keeper reads
+    cdef bint errand        # a task waits for it, for whom the I/O thread reads
 
 
 cdef class Event(Waitable):
@@ -123,7 +123,7 @@ cdef class Mailbox(Waitable):
     cdef object handler
     cdef object prompt      # what a waiting thread that reads may do with an item, or None
     cdef object items       # deque of (item, size)
-    cdef bint queued        # on the keeper's list
+    cdef bint queued        # on the I/O thread's list
     cdef bint serving       # a thread is at the items of this mailbox
     cdef bint shut
     cdef size_t bytes, limit
@@ -161,7 +161,7 @@ cdef class Connection:
     cdef PyThread_type_lock tls_lock
     cdef dict calls         # token -> Call
     cdef dict routes        # channel -> Mailbox
-    cdef double due         # when the sweeper comes; FOREVER: no call can expire
+    cdef double sweep_time  # when the sweeper comes; FOREVER: no call can expire
     cdef Timer sweeper
     cdef Py_ssize_t expected    # calls whose reply somebody still wants
     cdef int wanted         # threads that wait for a call of this connection
@@ -204,7 +204,7 @@ cdef class Loop:
     cdef list conns         # open
     cdef list dying         # closed, their descriptors not yet
     cdef list corked
-    cdef Py_ssize_t corks       # … how many, for the keeper to see without the GIL
+    cdef Py_ssize_t corks       # … how many, for the I/O thread to see without the GIL
     cdef list starved       # connections paused because of fetch_memory
     cdef tuple watched      # Descriptors to be polled; another tuple whenever that changes
     cdef Py_ssize_t watching    # … how many
@@ -223,18 +223,18 @@ cdef class Loop:
     cdef void *pollfds
     cdef input_t **slots
     cdef Py_ssize_t slot_room
-    # the keeper
+    # the I/O thread
     cdef object tasks       # deque of Mailbox or (fn, args)
     cdef Runnable first, last   # what is to be run, in order
     cdef set living         # Runnables begun and not done
     cdef list prompts       # mailboxes that the thread which has just read serves itself
     cdef list timers        # heap of (when, number, Timer)
     cdef long timer_count, timers_dead
-    cdef int keeper         # its state
-    cdef unsigned long keeper_id
-    cdef long keeper_seen       # `leads` when it lay down
-    cdef double keeper_until   # when it wakes by itself
-    cdef object keeper_thread
+    cdef int io_state         # its state
+    cdef unsigned long io_thread_id
+    cdef long io_seen       # `leads` when it lay down
+    cdef double io_until   # when it wakes by itself
+    cdef object io_thread
     cdef bint urgent        # replies are on their way that nobody waits for
     cdef long errands       # how many
     cdef double clock       # of the last turn
@@ -246,7 +246,7 @@ cdef class Loop:
     cdef bint scheduled         # … was called
     cdef bint look              # the next run is to read, whatever the poller says
     cdef object __weakref__
-    cdef int start_keeper(self) except -1
+    cdef int start_io_thread(self) except -1
     cdef int usable(self) except -1
     cdef int raise_interrupted(self) except -1
     cdef int wait(self, Waitable w, double deadline) except -1
@@ -268,8 +268,8 @@ cdef class Loop:
     cdef int run_tasks(self) except -1
     cdef int relieve(self) except -1
     cdef int sit_out(self, Waitable w, double deadline) except -1
-    cdef int keeper_reads(self) except -1
-    cdef bint keeper_parks(self, double until) noexcept
+    cdef int io_reads(self) except -1
+    cdef bint io_parks(self, double until) noexcept
     cdef bint only_a_reply(self) noexcept
     cdef int grow_slots(self, Py_ssize_t count) except -1
     cdef int deliver_turn(self, int rc, Py_ssize_t count) except -1

@@ -38,9 +38,9 @@ class Waitable:
         """Wait until `deadline` (time.monotonic()), without taking the outcome; whether it is ready. Raises Closed, Forked."""
 
 class Runnable(Waitable):
-    """Something that the keeper runs, and that is ready when it has finished: `net.task.Task`.
+    """Something that the I/O thread runs, and that is ready when it has finished: `net.task.Task`.
 
-    It runs in the keeper alone, never in a thread that reads for itself, and one at a time. What is made runnable meanwhile has its turn
+    It runs in the I/O thread alone, never in a thread that reads for itself, and one at a time. What is made runnable meanwhile has its turn
     after timers, handlers and sockets had theirs.
     """
 
@@ -54,9 +54,9 @@ class Runnable(Waitable):
     def waited_for(self) -> bool:
         """Whether a thread waits for it, or another Runnable."""
     def run(self) -> None:
-        """To be overridden: what it does, in the keeper."""
+        """To be overridden: what it does, in the I/O thread."""
     def stop(self, error: BaseException) -> None:
-        """To be overridden: the loop is closed. In the keeper, after the last `run`, if it has started and not finished."""
+        """To be overridden: the loop is closed. In the I/O thread, after the last `run`, if it has started and not finished."""
     def start(self) -> None:
         """Make it runnable, unless that was done, and have the loop keep it until it has finished. Raises Closed, Forked."""
     def attend(self) -> None:
@@ -186,7 +186,7 @@ class Mailbox(Waitable):
 
     Args:
         loop: the loop that feeds it.
-        handler: when given, the keeper thread calls handler(item) in order, soon; it must not block nor run user code. Without, `get`.
+        handler: when given, the I/O thread calls handler(item) in order, soon; it must not block nor run user code. Without, `get`.
         limit: bytes of unread frames above which the connections that feed this mailbox are not read.
         prompt: a waiting thread that reads calls prompt(item) instead, at once; what it returns false for, or raises in, goes to the
             handler, which must be able to do all of it again: a signal handler may raise at any point in prompt.
@@ -293,7 +293,7 @@ class Connection:
     def route(self, channel: int, mailbox: Mailbox | None) -> None:
         """Where frames of that channel go; None takes the route away. Frames without a route are dropped."""
     def on_lost(self, callback: Callable[[Exception], object]) -> None:
-        """callback(error) in the keeper thread, once, when the connection is closed for whatever reason (at once if it is)."""
+        """callback(error) in the I/O thread, once, when the connection is closed for whatever reason (at once if it is)."""
     def close(self, reason: str | None = None) -> None:
         """Fail what is pending with Disconnected(reason) and close the socket."""
 
@@ -324,7 +324,7 @@ class Loop:
     def open(self, stream: socket | TlsStream, peer: str, framing: Framing, cap: int) -> Connection:
         """Take over a connected socket (detached from the Python object) or a TLS stream after its handshake."""
     def call_at(self, when: float, fn: Callable[..., object], *args: Any) -> Timer:
-        """fn(*args) in the keeper thread at time.monotonic() `when`; it must not block nor run user code."""
+        """fn(*args) in the I/O thread at time.monotonic() `when`; it must not block nor run user code."""
     def call_soon(self, fn: Callable[..., object], *args: Any) -> None: ...
     def adopt(self, schedule: Callable[[], object]) -> int:
         """Give the loop to another event loop, whose thread this is: it starts no thread, and lets nobody wait.

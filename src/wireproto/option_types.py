@@ -112,8 +112,8 @@ class ClientOptions(TypedDict, total=False):
     tls_verify_host: bool
     token: Secret | Source | None
     topic_epoch: int | None
-    topic_patience: float
     transaction_timeout: float
+    unknown_topic_timeout: float
     user: str | None
 
 
@@ -179,7 +179,7 @@ class ReaderOptions(TypedDict, total=False):
     request_timeout: float
     reset: Literal['raise', 'earliest', 'latest', 'nearest']
     timeout: float
-    topic_patience: float
+    unknown_topic_timeout: float
 
 
 class ConsumerOptions(TypedDict, total=False):
@@ -220,7 +220,7 @@ class ConsumerOptions(TypedDict, total=False):
     reset: Literal['raise', 'earliest', 'latest', 'nearest']
     session_timeout: float
     timeout: float
-    topic_patience: float
+    unknown_topic_timeout: float
 
 
 class TransactionsOptions(TypedDict, total=False):

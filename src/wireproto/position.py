@@ -127,15 +127,15 @@ class MessageId(Position):
 
 
 @dataclass(frozen=True, slots=True)
-class Untold(Position):
-    """The place of a record that is stored, and the broker does not say where: Pulsar's, when it drops what it has already. It is no place
-    to read from."""
+class UnknownPosition(Position):
+    """The position of a record that is stored, but whose place the broker does not return: Pulsar's deduplication answers a repeated record
+    so. Reading cannot start at it."""
 
     def _parts(self) -> tuple[int, ...]:
         return ()
 
     def text(self) -> str:
-        return "untold"
+        return "unknown"
 
     __lt__ = Position.__lt__
 

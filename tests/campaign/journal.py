@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from wireproto.errors import WireprotoError
-from wireproto.position import LogOffset, MessageId, Position, QueueOffset, Untold
+from wireproto.position import LogOffset, MessageId, Position, QueueOffset, UnknownPosition
 
 Answer = TypeVar("Answer")
 SLOW = 1.0  # seconds from which on a call is worth a line of its own
@@ -78,7 +78,7 @@ def log_of(position: Position) -> str:
 
 def place_of(position: Position) -> list[int]:
     """Numbers that have the log's order."""
-    if isinstance(position, Untold):  # a record that a broker knows already has no place in its answer
+    if isinstance(position, UnknownPosition):  # a record that a broker knows already has no place in its answer
         return []
     if isinstance(position, MessageId):
         return [position.ledger, position.entry, max(position.index, 0)]

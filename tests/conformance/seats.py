@@ -95,7 +95,7 @@ ASYNCIO = frozenset({
 """Where the same tests run over `wireproto.aio`, too (`face.py`): the places whose protocol has all of its roles there."""
 BEATING = {"heartbeat_interval": "0.5"}
 """Of Kafka: members hear of a rebalance by their next heartbeat; out of the box each 3 s."""
-AT_ONCE = BEATING | {"topic_patience": "0.5"}
+AT_ONCE = BEATING | {"unknown_topic_timeout": "0.5"}
 """The embedded broker knows a topic when it has answered that it made it."""
 CRASH, PRODUCER = "test_what_was_written_is_there_after_a_crash", "test_a_producer_goes_on_over_an_outage"
 ALL_AWAY = frozenset({CRASH, "test_a_reader_goes_on_over_an_outage"})

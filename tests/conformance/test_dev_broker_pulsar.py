@@ -303,12 +303,12 @@ def test_nothing_is_taken_for_a_transaction_s_where_there_are_none(broker: DevBr
     with wireproto.connect(broker.url("pulsar")) as ours, ours.producer("txn") as out, ours.queue("txn", "g") as queue:
         out.send(b"one").position(20.0)
         delivery = queue.receive(20.0)
-        [part] = queue._feed.parts
+        [part] = queue._stream.parts
         place = api.MessageIdData(ledgerId=delivery.position.ledger, entryId=delivery.position.entry)
         asked = api.CommandAck(consumer_id=part.id, ack_type=api.CommandAck.Individual, message_id=[place], **ids)
         with pytest.raises(NotAllowedError, match="Transactions are not enabled"):
-            ours.cluster.drive(queue._feed.ask(part, asked, float("inf")), float("inf"))
-        stats = ours.cluster.drive(queue._feed.ask(part, api.CommandConsumerStats(consumer_id=part.id), float("inf")), float("inf"))
+            ours.cluster.drive(queue._stream.ask(part, asked, float("inf")), float("inf"))
+        stats = ours.cluster.drive(queue._stream.ask(part, api.CommandConsumerStats(consumer_id=part.id), float("inf")), float("inf"))
         assert stats.msgBacklog == 1
 
 

@@ -396,7 +396,7 @@ def test_refusals_say_what_is_wrong(broker: Broker, client: Any, name: str, topi
         admin.describe_producers("never-was")
     with pytest.raises(codes.UnknownTopicOrPartition):
         admin.abort_transaction((topic, 7), ProducerInfo(1, 0, 0, 0, 0, 0))
-    assert time.monotonic() - begun < SECONDS / 2  # topic_patience is 2 s; the call's own time would be SECONDS
+    assert time.monotonic() - begun < SECONDS / 2  # unknown_topic_timeout is 2 s; the call's own time would be SECONDS
     if broker.version == "3.9.2":
         with pytest.raises(UnsupportedVersion):
             admin.list_transactions(pattern="a.*")

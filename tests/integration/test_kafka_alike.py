@@ -261,8 +261,8 @@ def beside(broker: Broker, count: int, calls: Calls) -> None:
     """So many calls on both."""
     with (
         DevBroker(["kafka"], auto_create=False) as dev,
-        wireproto.connect(broker.url, timeout=SECONDS, topic_patience=0.1) as real,
-        wireproto.connect(dev.url("kafka"), timeout=SECONDS, topic_patience=0.1) as ours,
+        wireproto.connect(broker.url, timeout=SECONDS, unknown_topic_timeout=0.1) as real,
+        wireproto.connect(dev.url("kafka"), timeout=SECONDS, unknown_topic_timeout=0.1) as ours,
     ):
         loaded = OffsetFetchRequest(group_id=f"{calls.prefix}-static", topics=())
         until(lambda: real.request(loaded, version=6).error_code == 0, "the coordinator is loaded")

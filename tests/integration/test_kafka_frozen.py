@@ -36,7 +36,7 @@ ASLEEP = 90.0
 def topic(broker: Broker) -> str:
     """Partition 0 on the first node alone, 1 on the second, 2 on the third."""
     name = f"frozen-{next(_numbers)}"
-    with wireproto.connect(broker.url, topic_patience=30.0) as client:  # nodes hear of it one after the other
+    with wireproto.connect(broker.url, unknown_topic_timeout=30.0) as client:  # nodes hear of it one after the other
         nodes = sorted({part.details["leader"] for part in _any(client).partitions} | {1, 2, 3})
         placed = tuple(CreatableReplicaAssignment(partition_index=at, broker_ids=(node,)) for at, node in enumerate(nodes))
         wanted = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=placed)

@@ -10,7 +10,7 @@ import pytest
 import patience
 from brokers.pulsar import Pulsar
 from integration.pulsar_tools import drain, new_topic, ours, unload_kept
-from wireproto import LATEST, Untold
+from wireproto import LATEST, UnknownPosition
 from wireproto.errors import OptionError, Revoked, RoleUnsupported
 from wireproto.pulsar.codes import NotAllowedError, ProducerBlockedQuotaExceededException
 
@@ -39,7 +39,7 @@ def test_what_a_member_did_not_commit_comes_again_when_it_is_fed_again(broker: P
         assert values(second, 100) == sent
         fault_proxy.heal()
         until = time.monotonic() + 60.0
-        while first._feed.parts[0].conn is None and time.monotonic() < until:
+        while first._stream.parts[0].conn is None and time.monotonic() < until:
             assert first.poll(0.2) is None
         with pytest.raises(Revoked):
             first.commit()
@@ -153,7 +153,7 @@ def test_ids_end_with_63_bits_and_begin_anew_under_another_name(broker: Pulsar) 
                 client.producer(topic, producer_name="task", first_sequence=batch << 40)
         with client.producer(topic, producer_name="task-g1", first_sequence=0) as producer:
             places.append(producer.send(b"next").position(20.0))
-    assert [isinstance(place, Untold) for place in places] == [False, False]
+    assert [isinstance(place, UnknownPosition) for place in places] == [False, False]
 
 
 def test_a_subscription_that_is_reset_from_outside_is_read_again(broker: Pulsar) -> None:

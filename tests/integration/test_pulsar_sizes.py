@@ -13,7 +13,7 @@ import pytest
 import pulsar
 from brokers.pulsar import Pulsar
 from integration.pulsar_tools import drain, new_topic, ours, read_theirs, theirs
-from wireproto import EARLIEST, LATEST, Untold
+from wireproto import EARLIEST, LATEST, UnknownPosition
 from wireproto._codec import Columns
 
 pytestmark = pytest.mark.parametrize("broker", ["pulsar-4.2.4"], indirect=True)
@@ -66,7 +66,7 @@ def test_a_cut_for_size_is_stored_once_when_the_same_rows_come_again(broker: Pul
                     producer.seal()
                 places = [receipt.position(60.0) for receipt in receipts]
             assert len(places) == 6  # each thousand: two cut at 4 MiB and what is left
-            assert all(isinstance(place, Untold) == bool(turn) for place in places)
+            assert all(isinstance(place, UnknownPosition) == bool(turn) for place in places)
         reader = official.create_reader(topic, pulsar.MessageId.earliest)
         found = [reader.read_next(20_000).data() for _ in range(len(rows))]
         assert found == rows.values()

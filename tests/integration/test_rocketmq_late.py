@@ -114,7 +114,7 @@ def test_who_came_and_went_at_once_is_not_listed(broker: RocketMQ) -> None:
         admin.create_topic(topic)
         for turn in range(60):
             consumer = client.consumer(topic, f"g-{topic}-{turn}", timeout=10.0)
-            consumer._sharing.member.members_changed()
+            consumer._assignment.member.members_changed()
             consumer.close()
         assert not [turn for turn in range(60) if admin.describe_group(f"g-{topic}-{turn}").members]
 

@@ -37,7 +37,7 @@ PUSHES = ("cut in the middle", "never comes", "a byte changed")
 PUSHES_IN_ORDER = ("cut in the middle", "a byte changed")  # one of several cannot get lost on a connection that lives
 LINES = ("half-open", "slow bytes")
 OPTIONS: dict[str, dict[str, Any]] = {
-    "kafka": {"request_timeout": ATTEMPT, "topic_patience": ATTEMPT},
+    "kafka": {"request_timeout": ATTEMPT, "unknown_topic_timeout": ATTEMPT},
     "pulsar": {"operation_timeout": ATTEMPT, "keep_alive": 1.0},
     "rocketmq": {"request_timeout": ATTEMPT, "heartbeat_interval": 1.0},
     "zookeeper": {"session_timeout": 6.0},

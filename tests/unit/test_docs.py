@@ -39,12 +39,12 @@ def test_the_reference_has_every_message(protocol: str) -> None:
 
 
 def test_every_line_of_the_log_is_listed() -> None:
-    """Texts of what is told by `net.told.Told`, wherever that is."""
+    """Texts of the lines written by `net.client_log.ClientLog`, wherever that is."""
     found: set[str] = set()
     for path in (CLONE / "src" / "wireproto").rglob("*.py"):
         for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
             teller = ast.unparse(call.func)
-            if re.search(r"(^|[._])told\.(info|warning)$", teller) or teller in ("self.warning", "self.info", "self._say"):
+            if re.search(r"(^|[._])log\.(info|warning)$", teller) or teller in ("self.warning", "self.info", "self._say"):
                 found |= {one.value for one in call.args[1:] if isinstance(one, ast.Constant) and "%" in str(one.value)}
     assert len(found) >= 10
     page = (CLONE / "docs" / "logging.md").read_text()

@@ -24,7 +24,7 @@ SETTINGS = FetchSettings(
     partition_bytes=1000,
     largest=1 << 24,
     backoff=Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.0),
-    patience=5.0,
+    unknown_topic_timeout=5.0,
     trouble=30.0,
 )
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from wireproto._codec import Chunk, KafkaRoom
+from wireproto._codec import Chunk, ReadBudget
 from wireproto.errors import Disconnected
-from wireproto.flow.ahead import Ask, Cursor, ReadAhead, Ticket
+from wireproto.flow.ahead import Cursor, PlannedFetch, ReadAhead, Ticket
 from wireproto.net.retry import Policy
 
 AGAIN = Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
@@ -33,8 +33,8 @@ class Bytes:
             yield cursor.ahead, STEP, STEP
 
 
-def room(limit: int) -> KafkaRoom:
-    made = KafkaRoom()
+def room(limit: int) -> ReadBudget:
+    made = ReadBudget()
     made.bound(limit)
     return made
 
@@ -54,11 +54,11 @@ def answer(plan: ReadAhead[Cursor, Chunk], ticket: Ticket[Cursor], records: int,
         plan.push(Chunk(cursor, cursor.generation, ticket.offset, ticket.offset + records, size=size))
 
 
-def tickets(asks: list[Ask[Cursor]]) -> list[Ticket[Cursor]]:
+def tickets(asks: list[PlannedFetch[Cursor]]) -> list[Ticket[Cursor]]:
     return [ticket for ask in asks for ticket in ask.tickets]
 
 
-def numbers(asks: list[Ask[Cursor]]) -> list[int]:
+def numbers(asks: list[PlannedFetch[Cursor]]) -> list[int]:
     return [ticket.cursor.key[1] for ticket in tickets(asks)]
 
 
@@ -79,7 +79,7 @@ class World:
             self.asking.leaders["t", number] = number % 3
             self.expected[number] = chance.randrange(len(log))
             self.plan.add(Cursor(("t", number), self.expected[number], len(log)))
-        self.out: list[Ask[Cursor]] = []
+        self.out: list[PlannedFetch[Cursor]] = []
         self.beyond = 0  # tickets that the bound may be exceeded by, since it was
 
     def step(self, *, quiet: bool = False) -> None:
@@ -90,12 +90,12 @@ class World:
     def check(self) -> None:
         cursors = self.plan.cursors.values()
         asked = sum(ticket.size for ask in self.out for ticket in ask.tickets)
-        assert self.plan.room.held == asked + sum(chunk.size for cursor in cursors for chunk in cursor.chunks)
+        assert self.plan.memory.held == asked + sum(chunk.size for cursor in cursors for chunk in cursor.chunks)
         assert all(cursor.held == sum(chunk.size for chunk in cursor.chunks) for cursor in cursors)
         paused = sum(1 for cursor in cursors if cursor.paused and cursor.chunks)
         given_up = sum(1 for ask in self.out for ticket in ask.tickets if ticket.cursor.out.get(ticket.offset) is not ticket)
-        self.beyond = max(self.beyond, paused + given_up) if self.plan.room.held > self.limit else 0
-        assert self.plan.room.held <= self.limit + STEP * (1 + self.beyond)
+        self.beyond = max(self.beyond, paused + given_up) if self.plan.memory.held > self.limit else 0
+        assert self.plan.memory.held <= self.limit + STEP * (1 + self.beyond)
 
     def ask(self) -> None:
         busy = {ask.link for ask in self.out}
@@ -196,7 +196,7 @@ def test_nothing_is_skipped_or_repeated_and_the_bytes_are_kept(seed: int) -> Non
         world.reply()
         world.check()
     world.plan.close()
-    assert world.plan.room.held == 0
+    assert world.plan.memory.held == 0
 
 
 # --- turns ---
@@ -210,7 +210,7 @@ def test_no_partition_is_served_less_than_half_its_share(links: int, limit: int,
     plan, asking = plan_of(24, limit, most)
     for number in range(24):
         asking.leaders["t", number] = number % links
-    out: list[Ask[Cursor]] = []
+    out: list[PlannedFetch[Cursor]] = []
     served: Counter[int] = Counter()
     for _ in range(24 * 50 // 4):
         out += plan.due(asking, 0.0, {ask.link for ask in out}.__contains__)
@@ -338,7 +338,7 @@ def test_a_question_for_what_is_not_there_yet_holds_up_nobody() -> None:
     assert numbers(plan.due(asking, 0.0, {0}.__contains__)) == [1]
     assert busy.out
     plan, asking = plan_of(2, limit=STEP)
-    plan.room.add(STEP)
+    plan.memory.add(STEP)
     for cursor in plan.cursors.values():
         cursor.end = 0
     assert numbers(plan.due(asking, 0.0)) == [0], "one of them is asked, if nobody else"
@@ -368,7 +368,7 @@ def test_a_link_that_is_busy_or_not_known_is_not_asked() -> None:
     plan, asking = plan_of(3)
     asking.leaders = {("t", 0): 0, ("t", 1): None, ("t", 2): 2}
     assert numbers(plan.due(asking, 0.0, {2}.__contains__)) == [0]
-    assert plan.room.held == STEP
+    assert plan.memory.held == STEP
 
 
 def test_another_leader_is_asked_at_once_and_the_old_ones_answer_is_dropped() -> None:
@@ -382,7 +382,7 @@ def test_another_leader_is_asked_at_once_and_the_old_ones_answer_is_dropped() ->
     assert not plan.answered(old), "late"
     answer(plan, new, 5, 50)
     assert plan.answered(stays)
-    assert plan.room.held == 50
+    assert plan.memory.held == 50
     asking.leaders["t", 1] = None
     (ticket,) = tickets(plan.due(asking, 0.0))
     plan.relink(asking)
@@ -398,7 +398,7 @@ def test_what_was_taken_before_a_seek_moves_nothing_and_is_not_put_back() -> Non
     plan.seek(("t", 0), 50)
     plan.put_back(chunk)
     plan.moved(chunk, 10)
-    assert (ticket.cursor.position, plan.take(), plan.room.held) == (50, (), 0)
+    assert (ticket.cursor.position, plan.take(), plan.memory.held) == (50, (), 0)
 
 
 def test_what_was_asked_and_not_sent_can_be_asked_anew_and_gives_its_bytes_back_once() -> None:
@@ -406,10 +406,10 @@ def test_what_was_asked_and_not_sent_can_be_asked_anew_and_gives_its_bytes_back_
     plan, asking = plan_of(2)
     lost = tickets(plan.due(asking, 0.0))
     plan.only_out(())
-    assert plan.room.held == 0
+    assert plan.memory.held == 0
     assert numbers(plan.due(asking, 0.0)) == [0, 1]
     assert {plan.answered(ticket) for ticket in lost} == {False}
-    assert plan.room.held == 2 * STEP
+    assert plan.memory.held == 2 * STEP
 
 
 def test_what_comes_to_a_closed_plan_counts_nowhere() -> None:
@@ -417,13 +417,13 @@ def test_what_comes_to_a_closed_plan_counts_nowhere() -> None:
     plan, asking = plan_of(3)
     out = tickets(plan.due(asking, 0.0))
     answer(plan, out[0], 10, 100)
-    plan.room.add(7)
+    plan.memory.add(7)
     plan.close()
-    assert plan.room.held == 7
+    assert plan.memory.held == 7
     answer(plan, out[1], 10, 100)
     plan.hold(out[2].cursor, 50)
     plan.failed(out[2], 0.0)
     plan.take(1000)
     plan.seek(("t", 1), 5)
     plan.remove(("t", 2))
-    assert plan.room.held == 7
+    assert plan.memory.held == 7

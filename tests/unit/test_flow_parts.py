@@ -12,10 +12,10 @@ import pytest
 from wireproto._codec import Columns
 from wireproto._net import Loop as Engine
 from wireproto.errors import BrokerError, Closed, TimedOut, WireprotoError
-from wireproto.flow import untold
+from wireproto.flow import unreported_errors
 from wireproto.flow.alarm import Alarm
 from wireproto.flow.topics import TopicsProducer
-from wireproto.flow.untold import Untold
+from wireproto.flow.unreported_errors import UnreportedErrors
 
 # a timer ----------------------------------------------------------------------------------------------------------------------------
 
@@ -88,7 +88,7 @@ def test_an_alarm_that_is_stopped_is_silent_until_it_is_set_again() -> None:
 ONE, TWO = BrokerError("one"), BrokerError("two")
 
 
-def test_an_alarm_that_rings_while_the_client_closes_raises_nothing_in_the_keeper() -> None:
+def test_an_alarm_that_rings_while_the_client_closes_raises_nothing_in_the_io_thread() -> None:
     """Who sets it then is told."""
     loop = Engine("closing")
     rung: list[float] = []
@@ -106,11 +106,11 @@ def test_an_alarm_that_rings_while_the_client_closes_raises_nothing_in_the_keepe
 
 
 def test_the_first_failure_that_no_receipt_told_is_taken_once() -> None:
-    kept = Untold()
+    kept = UnreportedErrors()
     assert kept.take() is None
     kept.note(1, ONE)
     kept.note(2, TWO)
-    kept.told(1)
+    kept.reported(1)
     assert len(kept) == 1
     assert kept.take() is TWO
     assert kept.take() is None, "all count as told"
@@ -120,29 +120,29 @@ def test_the_first_failure_that_no_receipt_told_is_taken_once() -> None:
 
 
 def test_a_batch_is_told_when_each_of_its_records_is() -> None:
-    kept = Untold()
+    kept = UnreportedErrors()
     kept.note("batch", ONE, 3)
     for index in (0, 1, 1, 0):
-        kept.told("batch", index)
+        kept.reported("batch", index)
     assert len(kept) == 1
-    kept.told("other", 2)
+    kept.reported("other", 2)
     assert len(kept) == 1
-    kept.told("batch", 2)
+    kept.reported("batch", 2)
     assert (len(kept), kept.take()) == (0, None)
-    kept.told("batch", 2)  # its receipt tells it again
+    kept.reported("batch", 2)  # its receipt tells it again
 
 
 def test_of_thousands_that_fail_few_are_kept_and_none_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert untold.MOST == 1000
-    monkeypatch.setattr(untold, "MOST", 3)
-    kept, last = Untold(), BrokerError("the fourth")
+    assert unreported_errors.MOST == 1000
+    monkeypatch.setattr(unreported_errors, "MOST", 3)
+    kept, last = UnreportedErrors(), BrokerError("the fourth")
     for number in range(3):
         kept.note(number, ONE)
     kept.note(3, last)
     kept.note(4, TWO)
     assert len(kept) == 3
     for number in range(3):
-        kept.told(number)
+        kept.reported(number)
     assert kept.take() is last, "the first of those that are not kept apart"
     assert kept.take() is None
     kept.note(5, TWO)

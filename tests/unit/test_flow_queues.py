@@ -11,12 +11,12 @@ import pytest
 from flow_parts import Batch, Link, Quiet
 from wireproto.errors import BrokerError, Closed, Disconnected, TimedOut
 from wireproto.flow.queue import FreeStamp, Gate
-from wireproto.flow.sender import TURN, Again, Pace, StartOver, Stored
+from wireproto.flow.sender import TURN, Again, SendTimes, StartOver, Stored
 from wireproto.kafka.identity import Identity, ProducerState
 
 
 def test_a_batch_lingers_for_more_records_and_one_timer_sees_to_it() -> None:
-    wire = Quiet(Pace(linger=1.0, delivery_timeout=9.0))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=9.0))
     first = wire.put(1)
     wire.sender.drain()
     assert (wire.sent, wire.alarms) == ([], [1.0])
@@ -32,7 +32,7 @@ def test_a_batch_lingers_for_more_records_and_one_timer_sees_to_it() -> None:
 
 
 def test_what_waits_for_an_answer_can_be_told_from_what_waits_to_be_sent() -> None:
-    wire = Quiet(Pace(linger=1.0, delivery_timeout=9.0))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=9.0))
     first = wire.put(1, "a", full=True)
     wire.sender.drain()
     wire.put(2, "b")
@@ -42,7 +42,7 @@ def test_what_waits_for_an_answer_can_be_told_from_what_waits_to_be_sent() -> No
 
 
 def test_what_may_not_leave_yet_takes_more_records_meanwhile() -> None:
-    wire = Quiet(Pace(linger=0.0, delivery_timeout=9.0))
+    wire = Quiet(SendTimes(linger=0.0, delivery_timeout=9.0))
     first = wire.put(1)
     wire.sender.release([first])
     second = wire.put(2)
@@ -56,7 +56,7 @@ def test_what_may_not_leave_yet_takes_more_records_meanwhile() -> None:
 
 def test_what_many_keys_hold_leaves_turn_by_turn_until_the_link_is_crowded() -> None:
     """However much became due at once: `transmit` cannot wait for room. Who had a turn comes after who had none."""
-    wire = Quiet(Pace(linger=1.0, delivery_timeout=9.0), FreeStamp(9))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=9.0), FreeStamp(9))
     for number, key in enumerate("abcde" * 2):
         wire.put(number, key, full=True).grow(0, TURN // 2)
     wire.crowded = lambda link: len(wire.sent) >= 3  # type: ignore[method-assign]
@@ -65,7 +65,7 @@ def test_what_many_keys_hold_leaves_turn_by_turn_until_the_link_is_crowded() -> 
 
 
 def test_a_batch_beyond_a_turn_leaves_by_itself() -> None:
-    wire = Quiet(Pace(linger=1.0, delivery_timeout=9.0))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=9.0))
     for number, size in enumerate((1, TURN + 1, 1)):
         wire.put(number, number, full=True).grow(0, size)
     wire.sender.drain()
@@ -73,14 +73,14 @@ def test_a_batch_beyond_a_turn_leaves_by_itself() -> None:
 
 
 def test_keys_of_one_link_leave_together_and_the_oldest_is_first() -> None:
-    wire = Quiet(Pace(linger=1.0, delivery_timeout=9.0))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=9.0))
     made = [wire.put(number, key) for number, key in enumerate("cab")]
     wire.sender.hurry_all()
     assert wire.sent == [made]
 
 
 def test_without_a_link_the_keys_are_asked_for_once_and_leave_when_it_is_there() -> None:
-    wire = Quiet(Pace(linger=1.0, delivery_timeout=9.0))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=9.0))
     link, wire.link = wire.link, None
     made = [wire.put(1, "a"), wire.put(2, "b")]
     wire.sender.hurry_all()
@@ -95,7 +95,7 @@ def test_without_a_link_the_keys_are_asked_for_once_and_leave_when_it_is_there()
 
 
 def test_a_crowded_link_is_looked_at_again_soon() -> None:
-    wire = Quiet(Pace(linger=1.0, delivery_timeout=9.0))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=9.0))
     wire.full = True
     batch = wire.put(1, full=True)
     wire.sender.drain()
@@ -106,7 +106,7 @@ def test_a_crowded_link_is_looked_at_again_soon() -> None:
 
 
 def test_a_batch_in_flight_fails_when_its_time_is_over_and_is_not_sent_again() -> None:
-    wire = Quiet(Pace(linger=0.0, delivery_timeout=3.0))
+    wire = Quiet(SendTimes(linger=0.0, delivery_timeout=3.0))
     batch, after = wire.put(1, full=True), None
     wire.sender.drain()
     assert wire.sender.wakeup() == 3.0
@@ -127,7 +127,7 @@ def test_a_batch_in_flight_fails_when_its_time_is_over_and_is_not_sent_again() -
 
 
 def test_a_late_answer_to_what_is_over_changes_no_outcome() -> None:
-    wire = Quiet(Pace(linger=0.0, delivery_timeout=3.0))
+    wire = Quiet(SendTimes(linger=0.0, delivery_timeout=3.0))
     batch = wire.put(1, full=True)
     wire.sender.drain()
     wire.now = 3.0
@@ -138,7 +138,7 @@ def test_a_late_answer_to_what_is_over_changes_no_outcome() -> None:
 
 
 def test_pauses_grow_with_failures_and_end_with_the_first_success() -> None:
-    wire = Quiet(Pace(linger=0.0, delivery_timeout=1e9))
+    wire = Quiet(SendTimes(linger=0.0, delivery_timeout=1e9))
     batch = wire.put(1, full=True)
     wire.sender.drain()
     pauses = []
@@ -160,7 +160,7 @@ def test_pauses_grow_with_failures_and_end_with_the_first_success() -> None:
 
 
 def test_a_failed_queue_ends_with_all_that_it_holds_and_refuses_more() -> None:
-    wire = Quiet(Pace(linger=9.0, delivery_timeout=99.0))
+    wire = Quiet(SendTimes(linger=9.0, delivery_timeout=99.0))
     flying = wire.put(1, full=True)
     wire.sender.drain()
     waiting, opened, other = wire.put(2, full=True), wire.put(3), wire.put(4, "b")
@@ -184,7 +184,7 @@ def flush(wire: Quiet, mine: Callable[[Any], bool]) -> None:
 
 def test_a_flush_tells_what_it_met_last_when_its_time_is_over() -> None:
     """In the partition that it waits for, and while the batch was there."""
-    wire = Quiet(Pace(linger=0.0, delivery_timeout=99.0))
+    wire = Quiet(SendTimes(linger=0.0, delivery_timeout=99.0))
     batch = wire.put(1)
     with pytest.raises(TimedOut, match="not all records were acknowledged within 2 s"):
         flush(wire, lambda batch: True)
@@ -204,7 +204,7 @@ def test_a_flush_tells_what_it_met_last_when_its_time_is_over() -> None:
 
 
 def test_only_one_batch_is_in_flight_until_the_first_of_an_identity_is_stored() -> None:
-    wire = Quiet(Pace(linger=0.0, delivery_timeout=99.0), ProducerState(Identity(7, 0), 5))
+    wire = Quiet(SendTimes(linger=0.0, delivery_timeout=99.0), ProducerState(Identity(7, 0), 5))
     made = [wire.put(number, full=True) for number in range(7)]
     wire.sender.drain()
     assert wire.sent == [made[:1]]
@@ -214,7 +214,7 @@ def test_only_one_batch_is_in_flight_until_the_first_of_an_identity_is_stored() 
 
 
 def test_no_batch_leaves_that_is_five_behind_the_oldest_unanswered_one() -> None:
-    wire = Quiet(Pace(linger=0.0, delivery_timeout=99.0), ProducerState(Identity(7, 0), 5))
+    wire = Quiet(SendTimes(linger=0.0, delivery_timeout=99.0), ProducerState(Identity(7, 0), 5))
     made = [wire.put(number, full=True) for number in range(9)]
     wire.sender.drain()
     wire.sender.answered([(made[0], Stored(0))])
@@ -225,7 +225,7 @@ def test_no_batch_leaves_that_is_five_behind_the_oldest_unanswered_one() -> None
 
 
 def test_after_a_refusal_the_oldest_goes_first_with_its_numbers_when_all_are_back() -> None:
-    wire = Quiet(Pace(linger=0.0, delivery_timeout=99.0), ProducerState(Identity(7, 0), 5))
+    wire = Quiet(SendTimes(linger=0.0, delivery_timeout=99.0), ProducerState(Identity(7, 0), 5))
     made = [wire.put(number, full=True) for number in range(3)]
     wire.sender.drain()
     wire.sender.answered([(made[0], Stored(0))])
@@ -240,7 +240,7 @@ def test_after_a_refusal_the_oldest_goes_first_with_its_numbers_when_all_are_bac
 
 def test_a_hole_in_the_log_starts_the_partition_over_in_the_next_epoch_and_no_other() -> None:
     state = ProducerState(Identity(7, 0), 5)
-    wire = Quiet(Pace(linger=0.0, delivery_timeout=99.0), state)
+    wire = Quiet(SendTimes(linger=0.0, delivery_timeout=99.0), state)
     made = [wire.put(number, full=True) for number in range(3)]
     other = wire.put(9, "b", full=True)
     wire.sender.drain()
@@ -262,7 +262,7 @@ def test_epochs_are_raised_until_they_are_used_up_and_then_a_new_id_is_waited_fo
     assert Identity(7, 0x7FFD).raised() == Identity(7, 0x7FFE)
     assert Identity(7, 0x7FFE).raised() is None
     state = ProducerState(Identity(7, 0x7FFE), 5)
-    wire = Quiet(Pace(linger=0.0, delivery_timeout=99.0), state)
+    wire = Quiet(SendTimes(linger=0.0, delivery_timeout=99.0), state)
     batch = wire.put(1, full=True)
     wire.sender.drain()
     wire.sender.answered([(batch, StartOver(BrokerError("it does not follow")))])
@@ -273,7 +273,7 @@ def test_epochs_are_raised_until_they_are_used_up_and_then_a_new_id_is_waited_fo
 
 
 def test_sequence_numbers_wrap_as_the_broker_counts() -> None:
-    wire = Quiet(Pace(linger=9.0, delivery_timeout=99.0), ProducerState(Identity(1, 0), 5))
+    wire = Quiet(SendTimes(linger=9.0, delivery_timeout=99.0), ProducerState(Identity(1, 0), 5))
     first = wire.put(0, full=True)
     wire.sender.drain()
     wire.sender.answered([(first, Stored(0))])
@@ -286,7 +286,7 @@ def test_sequence_numbers_wrap_as_the_broker_counts() -> None:
 
 
 def test_what_is_discarded_was_never_taken() -> None:
-    wire = Quiet(Pace(linger=1.0, delivery_timeout=9.0))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=9.0))
     batch = wire.put(1)
     with wire.sender.lock:
         wire.sender.discard("a")
@@ -297,7 +297,7 @@ def test_what_is_discarded_was_never_taken() -> None:
 @pytest.mark.parametrize("reached", [True, False])
 def test_a_signal_that_breaks_into_a_sending_costs_the_connection_and_nothing_else(reached: bool) -> None:
     """Nobody knows whether the request went: no answer to it may be taken for one to the next sending."""
-    wire = Quiet(Pace(linger=9.0, delivery_timeout=99.0))
+    wire = Quiet(SendTimes(linger=9.0, delivery_timeout=99.0))
     batch, link, transmit = wire.put(1), wire.link, wire.transmit
 
     def broken(link: Link, batches: list[Batch]) -> None:
@@ -308,7 +308,7 @@ def test_a_signal_that_breaks_into_a_sending_costs_the_connection_and_nothing_el
     wire.transmit = broken  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         wire.sender.hurry(batch)
-    assert wire.alarms[-1] == 0.0, "the keeper mends"
+    assert wire.alarms[-1] == 0.0, "the I/O thread mends"
     wire.sender.tick()
     assert link is not None
     assert link.closed
@@ -323,7 +323,7 @@ def test_a_signal_that_breaks_into_a_sending_costs_the_connection_and_nothing_el
 
 
 def test_a_new_batch_leaves_at_once_where_its_queue_is_idle_and_takes_more_where_it_is_not() -> None:
-    wire = Quiet(Pace(linger=0.0, delivery_timeout=9.0))
+    wire = Quiet(SendTimes(linger=0.0, delivery_timeout=9.0))
     with wire.sender.lock:
         early = wire.sender.current("a")
         early.hold(0)
@@ -342,7 +342,7 @@ def test_a_new_batch_leaves_at_once_where_its_queue_is_idle_and_takes_more_where
 
 
 def test_what_may_go_anywhere_leaves_a_key_that_fails_and_the_rest_stays_in_order() -> None:
-    wire = Quiet(Pace(linger=0.0, delivery_timeout=90.0))
+    wire = Quiet(SendTimes(linger=0.0, delivery_timeout=90.0))
     first = wire.put(1, full=True)
     wire.sender.drain()
     stays, goes = wire.put(2, full=True), wire.put(3, full=True)
@@ -358,7 +358,7 @@ def test_what_may_go_anywhere_leaves_a_key_that_fails_and_the_rest_stays_in_orde
 
 
 def test_a_key_that_cannot_be_reached_is_asked_for_again_after_a_pause_without_what_may_leave_it() -> None:
-    wire = Quiet(Pace(linger=0.0, delivery_timeout=90.0))
+    wire = Quiet(SendTimes(linger=0.0, delivery_timeout=90.0))
     link, wire.link = wire.link, None
     goes, stays = wire.put(1, full=True), wire.put(2, full=True)
     wire.sender.drain()
@@ -378,7 +378,7 @@ def test_a_key_that_cannot_be_reached_is_asked_for_again_after_a_pause_without_w
 
 
 def test_a_link_that_goes_between_looking_and_taking_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    wire = Quiet(Pace(linger=0.0, delivery_timeout=99.0))
+    wire = Quiet(SendTimes(linger=0.0, delivery_timeout=99.0))
     first, second = wire.put(1, "a", full=True), wire.put(2, "b", full=True)
     looks: list[Any] = []
 
@@ -396,7 +396,7 @@ def test_a_link_that_goes_between_looking_and_taking_is_asked_for(monkeypatch: p
 
 
 def test_an_open_batch_lingers_on_while_those_before_it_leave() -> None:
-    wire = Quiet(Pace(linger=9.0, delivery_timeout=99.0), FreeStamp(5))
+    wire = Quiet(SendTimes(linger=9.0, delivery_timeout=99.0), FreeStamp(5))
     first = wire.put(1, full=True)
     second = wire.put(2)
     wire.sender.drain()
@@ -412,7 +412,7 @@ def test_an_open_batch_lingers_on_while_those_before_it_leave() -> None:
 
 def test_a_batch_that_leaves_behind_a_pause_lingers_no_longer() -> None:
     """It takes records until then; no timer rings for it afterwards."""
-    wire = Quiet(Pace(linger=9.0, delivery_timeout=99.0))
+    wire = Quiet(SendTimes(linger=9.0, delivery_timeout=99.0))
     first = wire.put(1, full=True)
     wire.sender.drain()
     wire.sender.answered([(first, Again(BrokerError("busy")))])
@@ -426,7 +426,7 @@ def test_a_batch_that_leaves_behind_a_pause_lingers_no_longer() -> None:
 
 
 def test_a_queue_that_was_emptied_meanwhile_asks_nobody_for_a_link() -> None:
-    wire = Quiet(Pace(linger=0.0, delivery_timeout=99.0))
+    wire = Quiet(SendTimes(linger=0.0, delivery_timeout=99.0))
     wire.link = None
     wire.put(1, full=True)
     wire.sender.abandon(lambda batch: True, Closed("the producer was closed"))
@@ -435,7 +435,7 @@ def test_a_queue_that_was_emptied_meanwhile_asks_nobody_for_a_link() -> None:
 
 
 def test_a_success_ends_the_pause_of_the_others_of_its_queue() -> None:
-    wire = Quiet(Pace(linger=0.0, delivery_timeout=50.0), FreeStamp(2))
+    wire = Quiet(SendTimes(linger=0.0, delivery_timeout=50.0), FreeStamp(2))
     first, second = wire.put(1, full=True), wire.put(2, full=True)
     wire.sender.drain()
     wire.sender.answered([(first, Again(BrokerError("busy")))])

@@ -21,7 +21,7 @@ from wireproto._codec import WireCore
 from wireproto.errors import BrokerError, Closed, Disconnected, TimedOut, WireprotoError
 from wireproto.flow.parts import found
 from wireproto.flow.queue import PartitionQueue
-from wireproto.flow.sender import Again, Pace, Refused, Sender, Split, StartOver, Stored, Verdict
+from wireproto.flow.sender import Again, Refused, Sender, SendTimes, Split, StartOver, Stored, Verdict
 from wireproto.kafka.identity import Identity, ProducerState
 
 
@@ -91,7 +91,7 @@ class World(WireCore):
         self.told: list[Batch] = []
         self.held = 0
         self.state = ProducerState(None if self.chance.random() < 0.3 else Identity(1, 0), self.chance.choice((1, 3, 5)))
-        pace = Pace(linger=self.chance.choice((0.0, 0.3)), delivery_timeout=self.chance.choice((6.0, 1e9)))
+        pace = SendTimes(linger=self.chance.choice((0.0, 0.3)), delivery_timeout=self.chance.choice((6.0, 1e9)))
         self.sender = Sender(self, self.state, pace, self.make, self.arm, lambda: self.now)
         self.batches: list[Batch] = []
         self.given = 0

@@ -10,9 +10,9 @@ from flow_parts import Batch, Quiet
 from wireproto._codec import StampCore
 from wireproto.errors import Disconnected
 from wireproto.flow.queue import PartitionQueue
-from wireproto.flow.sender import Pace
+from wireproto.flow.sender import SendTimes
 
-PACE = Pace(linger=1.0, delivery_timeout=100.0)
+PACE = SendTimes(linger=1.0, delivery_timeout=100.0)
 
 
 class Signal(BaseException):
@@ -90,7 +90,7 @@ def test_a_batch_whose_request_did_not_leave_goes_back_and_the_link_s_turn_is_fr
         if isinstance(why, Signal):
             with pytest.raises(Signal):
                 wire.sender.set_off(second)
-            wire.sender.tick()  # the keeper mends
+            wire.sender.tick()  # the I/O thread mends
         else:
             wire.sender.set_off(second)
     assert wire.link is not None

@@ -12,12 +12,12 @@ from flow_parts import Quiet
 from patience import LATE, quickest
 from wireproto._net import Loop
 from wireproto.errors import BrokerError, Closed, OptionError, TimedOut
-from wireproto.flow import unflushed
+from wireproto.flow import unacked_warning
 from wireproto.flow.budget import Budget
 from wireproto.flow.producer import BatchProducer
 from wireproto.flow.queue import FreeStamp, PartitionQueue
 from wireproto.flow.resolve import Resolver
-from wireproto.flow.sender import Again, Pace
+from wireproto.flow.sender import Again, SendTimes
 from wireproto.kafka.identity import Identity, ProducerState
 from wireproto.net.task import Steps, Tasks
 from wireproto.position import LogOffset
@@ -26,7 +26,7 @@ from wireproto.position import LogOffset
 
 
 def test_a_queue_tells_whether_there_was_anything_to_seal() -> None:
-    wire = Quiet(Pace(linger=9.0, delivery_timeout=99.0))
+    wire = Quiet(SendTimes(linger=9.0, delivery_timeout=99.0))
     assert PartitionQueue("a", FreeStamp()).seal() is False, "no batch"
     with wire.sender.lock:
         wire.sender.current("a")
@@ -43,7 +43,7 @@ def test_a_queue_tells_whether_there_was_anything_to_seal() -> None:
 @pytest.mark.parametrize("stuck", ["no link", "no answer", "refused"])
 def test_a_record_has_most_of_the_delivery_timeout_though_it_joins_a_batch_that_cannot_leave(stuck: str, linger: float) -> None:
     """That counts from a batch's first record, so an open one takes more for an eighth of it only."""
-    wire = Quiet(Pace(linger=linger, delivery_timeout=60.0), ProducerState(Identity(1, 0), 1))
+    wire = Quiet(SendTimes(linger=linger, delivery_timeout=60.0), ProducerState(Identity(1, 0), 1))
     if stuck == "no link":
         wire.link = None
     sent: dict[int, float] = {}
@@ -68,7 +68,7 @@ def test_a_record_has_most_of_the_delivery_timeout_though_it_joins_a_batch_that_
 
 @pytest.mark.parametrize("end", ["abandon", "fail", "discard"])
 def test_what_was_given_up_while_it_lingered_wakes_nobody(end: str) -> None:
-    wire = Quiet(Pace(linger=1.0, delivery_timeout=9.0))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=9.0))
     wire.put(1)
     if end == "abandon":
         wire.sender.abandon(lambda batch: True, Closed("given up"))
@@ -107,7 +107,7 @@ class One(BatchProducer):
         runtime: Any = SimpleNamespace(loop=loop, tasks=Tasks(loop))
         self.parted: list[float] = []
         self.leaving = leaving
-        core: Any = Quiet(Pace(linger=0.0, delivery_timeout=99.0)).sender
+        core: Any = Quiet(SendTimes(linger=0.0, delivery_timeout=99.0)).sender
         super().__init__(runtime, Budget(loop, 1 << 20), "t", core, linger=0.0, delivery_timeout=99.0)
 
     def _leaving(self) -> bool:
@@ -157,11 +157,11 @@ def test_a_program_s_end_is_looked_at_from_its_first_client_on(monkeypatch: pyte
     """Registered anew with the first one, so that it runs before what was registered earlier, and once."""
     registered: list[str] = []
     exits = SimpleNamespace(register=lambda what: registered.append("on"), unregister=lambda what: registered.append("off"))
-    monkeypatch.setattr(unflushed, "atexit", exits)
+    monkeypatch.setattr(unacked_warning, "atexit", exits)
     clients: list[Any] = [type("Client", (), {"holders": lambda self: []})() for _ in range(2)]
-    monkeypatch.setattr(unflushed, "_watched", type(unflushed._watched)())
-    unflushed.watch(clients[0])
+    monkeypatch.setattr(unacked_warning, "_watched", type(unacked_warning._watched)())
+    unacked_warning.watch(clients[0])
     assert registered == ["off", "on"]
-    unflushed.watch(clients[1])
+    unacked_warning.watch(clients[1])
     assert registered == ["off", "on"]
-    assert set(unflushed._watched) == set(clients)
+    assert set(unacked_warning._watched) == set(clients)

@@ -8,8 +8,8 @@ from flow_parts import Batch, Quiet, halves
 from wireproto.errors import BrokerError, Closed, TimedOut
 from wireproto.flow.parts import found
 from wireproto.flow.queue import FreeStamp
-from wireproto.flow.sender import Again, Pace, Refused, Split, StartOver, Stored
-from wireproto.flow.untold import Untold
+from wireproto.flow.sender import Again, Refused, SendTimes, Split, StartOver, Stored
+from wireproto.flow.unreported_errors import UnreportedErrors
 
 WHY = BrokerError("too large")
 
@@ -26,7 +26,7 @@ def made(wire: Quiet, *sizes: int) -> list[Batch]:
 
 
 def test_parts_go_on_in_the_place_of_the_whole_and_are_counted_with_what_follows() -> None:
-    wire = Quiet(Pace(linger=1.0, delivery_timeout=60.0), FreeStamp(3))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=60.0), FreeStamp(3))
     first, second, third = made(wire, 1, 4, 1)
     parts = halves(second)
     wire.sender.answered([(second, Split(WHY, parts))])
@@ -44,7 +44,7 @@ def test_parts_go_on_in_the_place_of_the_whole_and_are_counted_with_what_follows
 
 
 def test_a_part_that_is_sent_again_keeps_its_place() -> None:
-    wire = Quiet(Pace(linger=1.0, delivery_timeout=60.0), FreeStamp(2))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=60.0), FreeStamp(2))
     (whole,) = made(wire, 4)
     parts = halves(whole)
     wire.sender.answered([(whole, Split(WHY, parts))])
@@ -55,7 +55,7 @@ def test_a_part_that_is_sent_again_keeps_its_place() -> None:
 
 
 def test_a_record_is_found_in_the_part_that_has_it_and_the_whole_ends_with_the_last() -> None:
-    wire = Quiet(Pace(linger=1.0, delivery_timeout=60.0))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=60.0))
     (whole,) = made(wire, 5)
     parts = halves(whole)
     wire.sender.answered([(whole, Split(WHY, parts))])
@@ -74,7 +74,7 @@ def test_a_record_is_found_in_the_part_that_has_it_and_the_whole_ends_with_the_l
 
 
 def test_what_is_said_twice_of_a_batch_splits_it_once() -> None:
-    wire = Quiet(Pace(linger=1.0, delivery_timeout=60.0))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=60.0))
     (whole,) = made(wire, 2)
     first, second = halves(whole), halves(whole)
     wire.sender.answered([(whole, Split(WHY, first))])
@@ -85,7 +85,7 @@ def test_what_is_said_twice_of_a_batch_splits_it_once() -> None:
 
 
 def test_the_time_of_the_whole_is_that_of_its_parts() -> None:
-    wire = Quiet(Pace(linger=1.0, delivery_timeout=60.0))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=60.0))
     (whole,) = made(wire, 2)
     (late,) = made(wire, 2)
     parts = halves(whole)
@@ -101,7 +101,7 @@ def test_the_time_of_the_whole_is_that_of_its_parts() -> None:
 
 
 def test_a_batch_whose_time_is_over_in_flight_is_not_split() -> None:
-    wire = Quiet(Pace(linger=1.0, delivery_timeout=60.0))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=60.0))
     (whole,) = made(wire, 2)
     wire.now = 60.0
     wire.sender.tick()
@@ -112,7 +112,7 @@ def test_a_batch_whose_time_is_over_in_flight_is_not_split() -> None:
 
 def test_parts_are_abandoned_with_the_whole_and_fail_with_their_queue() -> None:
     for end in ("abandon", "fail"):
-        wire = Quiet(Pace(linger=1.0, delivery_timeout=60.0))
+        wire = Quiet(SendTimes(linger=1.0, delivery_timeout=60.0))
         (whole,) = made(wire, 2)
         parts = halves(whole)
         wire.sender.answered([(whole, Split(WHY, parts))])
@@ -126,7 +126,7 @@ def test_parts_are_abandoned_with_the_whole_and_fail_with_their_queue() -> None:
 
 def test_what_does_not_fit_behind_another_one_costs_no_pause() -> None:
     """Only where the oldest itself does not fit, time after time, something is wrong that time may mend."""
-    wire = Quiet(Pace(linger=1.0, delivery_timeout=60.0), FreeStamp(6))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=60.0), FreeStamp(6))
     first, *others = made(wire, 2, 1, 1, 1, 1, 1)
     parts = halves(first)
     wire.sender.answered([(first, Split(WHY, parts))])
@@ -136,23 +136,23 @@ def test_what_does_not_fit_behind_another_one_costs_no_pause() -> None:
 
 
 def test_of_records_that_fail_in_parts_each_is_told_by_its_own_receipt() -> None:
-    untold = Untold()
+    unreported = UnreportedErrors()
     other = BrokerError("another")
-    untold.note(5, WHY, 1)
-    untold.note(5, other, 2)
+    unreported.note(5, WHY, 1)
+    unreported.note(5, other, 2)
     for index in (0, 3):
-        untold.told(5, index)
-    assert len(untold) == 1
-    untold.told(5, 4)
-    assert untold.take() is None
-    untold.note(6, WHY, 1)
-    untold.note(6, other, 1)
-    assert untold.take() is WHY
+        unreported.reported(5, index)
+    assert len(unreported) == 1
+    unreported.reported(5, 4)
+    assert unreported.take() is None
+    unreported.note(6, WHY, 1)
+    unreported.note(6, other, 1)
+    assert unreported.take() is WHY
 
 
 @pytest.mark.parametrize("outcome", ["set", "fail"])
 def test_a_part_has_one_outcome(outcome: str) -> None:
-    wire = Quiet(Pace(linger=1.0, delivery_timeout=60.0))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=60.0))
     (whole,) = made(wire, 2)
     one = halves(whole).batches[0].outcome
     one.set(1) if outcome == "set" else one.fail(WHY)

@@ -12,12 +12,12 @@ import pytest
 from flow_parts import Batch, Link, Quiet
 from wireproto.errors import BrokerError, BufferFull, Closed, Disconnected, Malformed, TimedOut, ValueUnsupported, WireprotoError
 from wireproto.flow.queue import FreeStamp, PartitionQueue
-from wireproto.flow.sender import AT_ONCE, Again, Pace, Refused, StartOver, Stored
+from wireproto.flow.sender import AT_ONCE, Again, Refused, SendTimes, StartOver, Stored
 
-PACE = Pace(linger=0.0, delivery_timeout=1e9)
+PACE = SendTimes(linger=0.0, delivery_timeout=1e9)
 
 
-class Told:
+class ClientLog:
     """The client's log: cause and line."""
 
     def __init__(self) -> None:
@@ -161,23 +161,23 @@ def test_again_without_a_pause_leaves_at_once_and_counts_as_no_failure() -> None
 
 
 def test_the_log_hears_of_what_goes_again_and_of_what_failed() -> None:
-    told = Told()
-    wire = Quiet(PACE, told=told)
+    log = ClientLog()
+    wire = Quiet(PACE, log=log)
     batch, other = on_its_way(wire), on_its_way(wire, 2, "b")
     wire.sender.answered([(other, Stored(0))])
-    assert told.lines == [], "what goes well is not told"
+    assert log.lines == [], "what goes well is not told"
     busy, over, no = BrokerError("busy"), BrokerError("it does not follow"), BrokerError("no")
     wire.sender.answered([(batch, Again(busy, now=True))])
-    assert told.lines.pop() == ("info", ("resent", BrokerError), f"a: 1 records are sent again: {busy}")
+    assert log.lines.pop() == ("info", ("resent", BrokerError), f"a: 1 records are sent again: {busy}")
     wire.sender.answered([(batch, StartOver(over))])
-    assert told.lines.pop() == ("info", ("resent", BrokerError), f"a: 1 records are sent again: {over}")
+    assert log.lines.pop() == ("info", ("resent", BrokerError), f"a: 1 records are sent again: {over}")
     wire.sender.answered([(batch, Refused(no))])
-    assert told.lines.pop() == ("warning", ("refused", BrokerError), f"1 records were not stored: {no}")
+    assert log.lines.pop() == ("warning", ("refused", BrokerError), f"1 records were not stored: {no}")
     wire.sender.answered([(batch, Refused(no))])
-    assert told.lines == [], "once"
+    assert log.lines == [], "once"
     third = on_its_way(wire, 3)
     wire.sender.answered([(third, Again(None, now=True))])
-    assert told.lines == [], "nobody knows why"
+    assert log.lines == [], "nobody knows why"
 
 
 def test_a_refusal_that_comes_twice_is_one_failure() -> None:
@@ -208,7 +208,7 @@ def test_outcomes_are_told_when_the_room_is_free_and_the_failure_noted() -> None
 
 
 def test_what_is_given_up_fails_and_is_sent_no_more_and_the_queue_goes_on_behind_its_answer() -> None:
-    wire = Quiet(Pace(linger=9.0, delivery_timeout=99.0))
+    wire = Quiet(SendTimes(linger=9.0, delivery_timeout=99.0))
     flying, ready, opened, other = on_its_way(wire), wire.put(2, full=True), wire.put(3), wire.put(4, "b")
     why = Closed("the producer was closed")
     wire.sender.abandon(lambda batch: batch is not other, why)
@@ -255,7 +255,7 @@ def test_what_comes_back_to_a_queue_that_ended_is_not_sent_again() -> None:
 
 
 def test_the_timer_is_asked_for_what_comes_first_and_only_where_that_is_sooner() -> None:
-    wire = Quiet(Pace(linger=2.0, delivery_timeout=10.0))
+    wire = Quiet(SendTimes(linger=2.0, delivery_timeout=10.0))
     assert wire.sender.wakeup() == float("inf")
     first = wire.put(1)
     assert wire.sender.wakeup() == 2.0
@@ -272,7 +272,7 @@ def test_the_timer_is_asked_for_what_comes_first_and_only_where_that_is_sooner()
 
 def test_a_batch_that_stays_empty_ends_unnoticed() -> None:
     """The record that it was opened for was refused."""
-    wire = Quiet(Pace(linger=1.0, delivery_timeout=3.0))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=3.0))
     with wire.sender.lock:
         empty = wire.sender.current("a")
     full = wire.put(1, "b")
@@ -284,7 +284,7 @@ def test_a_batch_that_stays_empty_ends_unnoticed() -> None:
 
 
 def test_an_empty_batch_whose_linger_is_over_is_not_sent_and_the_next_one_is() -> None:
-    wire = Quiet(Pace(linger=1.0, delivery_timeout=30.0))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=30.0))
     with wire.sender.lock:
         empty = wire.sender.current("a")
     batch = wire.put(1, "b")
@@ -299,7 +299,7 @@ def test_an_empty_batch_whose_linger_is_over_is_not_sent_and_the_next_one_is() -
 
 
 def test_a_timer_that_a_signal_breaks_into_is_set_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    wire = Quiet(Pace(linger=1.0, delivery_timeout=30.0))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=30.0))
     batch = wire.put(1)
 
     def broken(link: Any, batches: list[Batch]) -> None:
@@ -320,7 +320,7 @@ def test_a_timer_that_a_signal_breaks_into_is_set_again(monkeypatch: pytest.Monk
 
 
 def test_the_oldest_of_what_leaves_together_is_first_whichever_was_sealed_first() -> None:
-    wire = Quiet(Pace(linger=9.0, delivery_timeout=99.0))
+    wire = Quiet(SendTimes(linger=9.0, delivery_timeout=99.0))
     first = wire.put(1, "a")
     wire.now = 1.0
     second = wire.put(2, "b")
@@ -403,7 +403,7 @@ def test_what_cannot_be_numbered_yet_is_asked_for_once_and_leaves_when_it_can(ho
 
 
 def test_trouble_that_is_met_while_a_batch_waits_is_told_with_it() -> None:
-    wire = Quiet(Pace(linger=0.0, delivery_timeout=3.0))
+    wire = Quiet(SendTimes(linger=0.0, delivery_timeout=3.0))
     wire.link = None
     batch = wire.put(1, full=True)
     wire.sender.drain()
@@ -492,7 +492,7 @@ WAYS: dict[str, Way] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_batches_of_several_lanes_are_sealed_together_and_leave_in_order(way: str) -> None:
-    wire = Quiet(Pace(linger=1.0, delivery_timeout=9.0), FreeStamp(5))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=9.0), FreeStamp(5))
     made = [beside(wire, number, lane) for number, lane in enumerate(["x", None, "y"])]
     assert beside(wire, 7, "x") is made[0]
     WAYS[way](wire, made[2])
@@ -502,7 +502,7 @@ def test_batches_of_several_lanes_are_sealed_together_and_leave_in_order(way: st
 
 
 def test_a_batch_of_a_lane_whose_time_is_over_takes_no_more() -> None:
-    wire = Quiet(Pace(linger=9.0, delivery_timeout=3.0))
+    wire = Quiet(SendTimes(linger=9.0, delivery_timeout=3.0))
     early = beside(wire, 1, "x")
     wire.now = 1.0
     late = beside(wire, 2, "y")
@@ -562,7 +562,7 @@ def test_what_is_due_for_a_link_that_came_up_meanwhile_leaves_too(monkeypatch: p
 
 @pytest.mark.parametrize("lane", [None, "x"])
 def test_who_hurries_a_batch_that_is_full_sends_it(lane: Any) -> None:
-    wire = Quiet(Pace(linger=9.0, delivery_timeout=99.0))
+    wire = Quiet(SendTimes(linger=9.0, delivery_timeout=99.0))
     batch = beside(wire, 1, lane)
     with wire.sender.lock:
         wire.sender.seal("a")
@@ -571,7 +571,7 @@ def test_who_hurries_a_batch_that_is_full_sends_it(lane: Any) -> None:
 
 
 def test_a_flush_waits_for_each_batch_that_holds_records_and_is_not_settled() -> None:
-    wire = Quiet(Pace(linger=9.0, delivery_timeout=99.0))
+    wire = Quiet(SendTimes(linger=9.0, delivery_timeout=99.0))
     made = [wire.put(number, key) for number, key in enumerate("abc")]
     with wire.sender.lock:
         wire.sender.current("empty")
@@ -588,7 +588,7 @@ def test_a_flush_waits_for_each_batch_that_holds_records_and_is_not_settled() ->
 
 
 def test_what_has_ended_is_not_kept() -> None:
-    wire = Quiet(Pace(linger=1.0, delivery_timeout=99.0))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=99.0))
     flying, waiting, opened, other = on_its_way(wire), wire.put(2, full=True), wire.put(3), wire.put(4, "b")
     wire.sender.fail(["a"], Closed("the topic ended"))
     assert wire.sender.unsettled(lambda batch: True) == [other]

@@ -68,7 +68,7 @@ def test_committed_offsets_are_asked_for_in_each_versions_form(version: int) -> 
     assert not (again.groups and version < 8)
 
 
-class Asked:
+class SentFetch:
     """A cluster that is asked for the offsets of a group; what it is asked by."""
 
     def __init__(self, *topics: str) -> None:
@@ -99,7 +99,7 @@ def by_id(*topics: tuple[bytes, int, int]) -> m.OffsetFetchResponse:
 
 
 def test_a_topic_without_an_id_is_asked_for_by_name() -> None:
-    cluster: Any = Asked("t")
+    cluster: Any = SentFetch("t")
     steps = fetching(cluster, "g", [("t", 0), ("strange", 0)], 1.0, to=cluster.asking)
     next(steps)
     assert cluster.how["cap"]() == 9
@@ -109,7 +109,7 @@ def test_a_topic_without_an_id_is_asked_for_by_name() -> None:
 
 def test_offsets_by_id_are_those_of_the_topics_that_were_asked_for() -> None:
     """Somebody's look at all topics may have dropped one from the metadata meanwhile; its partition would begin at `start`."""
-    cluster: Any = Asked("t", "u")
+    cluster: Any = SentFetch("t", "u")
     steps = fetching(cluster, "g", [("t", 0), ("u", 0)], 1.0, to=cluster.asking)
     next(steps)
     cluster.how["cap"]()
@@ -123,7 +123,7 @@ def test_offsets_by_id_are_those_of_the_topics_that_were_asked_for() -> None:
 
 @pytest.mark.parametrize("answer", [by_id((b"t" * 16, 0, 7)), by_id((b"t" * 16, 0, 7), (b"?" * 16, 0, 3))])
 def test_a_partition_that_an_answer_leaves_out_is_not_one_without_a_commit(answer: m.OffsetFetchResponse) -> None:
-    cluster: Any = Asked("t", "u")
+    cluster: Any = SentFetch("t", "u")
     next(fetching(cluster, "g", [("t", 0), ("u", 0)], 1.0, to=cluster.asking))
     cluster.how["cap"]()
     told = cluster.how["check"](answer)
@@ -144,7 +144,7 @@ SETTINGS = FetchSettings(
     partition_bytes=1000,
     largest=4000,
     backoff=Policy(first=0.1, jitter=0.0),
-    patience=2.0,
+    unknown_topic_timeout=2.0,
     trouble=30.0,
 )
 

@@ -10,8 +10,8 @@ import pytest
 from wireproto._codec import KafkaBatchBuilder, kafka_section_end
 from wireproto.flow.ahead import Ticket
 from wireproto.kafka import wire
-from wireproto.kafka.fetch import BY_ID, Asked, Cursor
-from wireproto.kafka.lone import FIRST, LoneFetch, plain
+from wireproto.kafka.fetch import BY_ID, Cursor, SentFetch
+from wireproto.kafka.fetch_template import FIRST, FetchTemplate, plain
 from wireproto.kafka.messages import FetchableTopicResponse, FetchPartition, FetchPartitionData, FetchRequest, FetchResponse, FetchTopic
 from wireproto.kafka.messages.fetch import AbortedTransaction, FetchEpochEndOffset, FetchLeaderIdAndEpoch
 from wireproto.kafka.metadata import Topic
@@ -30,17 +30,17 @@ def fetch(offset: int, epoch: int, **facts: Any) -> FetchRequest:
     return FetchRequest(topics=(FetchTopic(topic=NAME, topic_id=ID, partitions=(part,)),), **said)
 
 
-def asked(offset: int = 5, *, stop: int | None = None, session_epoch: int = NO_SESSION) -> Asked:
+def asked(offset: int = 5, *, stop: int | None = None, session_epoch: int = NO_SESSION) -> SentFetch:
     cursor = Cursor(NAME, INDEX, offset, stop, 1 << 20)
     cursor.topic_id = ID
     ticket = Ticket(cursor, 1, offset, 1 << 20, 1 << 20, 0)
     cursor.out[offset] = ticket
-    return Asked((ticket,), {ID: NAME}, {cursor: 9}, 1, Named(0, session_epoch, {}, {}, 1))
+    return SentFetch((ticket,), {ID: NAME}, {cursor: 9}, 1, Named(0, session_epoch, {}, {}, 1))
 
 
-def lone(version: int, offset: int = 5, *, stop: int | None = None) -> LoneFetch:
+def lone(version: int, offset: int = 5, *, stop: int | None = None) -> FetchTemplate:
     link: Any = SimpleNamespace(context=SimpleNamespace(client_id=b"me"))
-    return LoneFetch(link, {NAME: Topic(NAME, ID, 0, False, {}, ())}, fetch(offset, 3), asked(offset, stop=stop), version)
+    return FetchTemplate(link, {NAME: Topic(NAME, ID, 0, False, {}, ())}, fetch(offset, 3), asked(offset, stop=stop), version)
 
 
 def batch(count: int = 3) -> bytes:
@@ -149,5 +149,5 @@ def test_only_a_fetch_of_one_healthy_partition_has_a_form() -> None:
         setattr(one.tickets[0].cursor, name, value)
         assert not plain(fetch(5, 3), one, 17), name
     one = asked()
-    two = Asked((one.tickets[0], asked(9).tickets[0]), one.names, one.epochs, 1, one.named)
+    two = SentFetch((one.tickets[0], asked(9).tickets[0]), one.names, one.epochs, 1, one.named)
     assert not plain(fetch(5, 3), two, 17)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from wireproto.kafka.owing import Owing
+from wireproto.kafka.unresponsive import UnresponsiveLeaders
 
 
 @dataclass(eq=False)
 class Link:
-    """What `Owing` looks at of a connection."""
+    """What `UnresponsiveLeaders` looks at of a connection."""
 
     pending: int = 0
     frames_read: int = 0
@@ -38,7 +38,7 @@ def link() -> Link:
 
 @pytest.fixture
 def owing() -> Any:
-    return Owing()
+    return UnresponsiveLeaders()
 
 
 def test_who_owes_an_answer_for_two_seconds_is_silent_until_it_comes(owing: Any, link: Link) -> None:

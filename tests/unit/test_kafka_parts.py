@@ -202,7 +202,7 @@ SETTINGS = FetchSettings(
     partition_bytes=1000,
     largest=4000,
     backoff=Policy(first=0.1, jitter=0.0),
-    patience=2.0,
+    unknown_topic_timeout=2.0,
     trouble=30.0,
 )
 

@@ -18,16 +18,16 @@ from wireproto.kafka.messages import (
 )
 from wireproto.kafka.messages.produce import BatchIndexAndErrorMessage
 from wireproto.kafka.metadata import Topic
-from wireproto.kafka.prepared import FIRST, Prepared
+from wireproto.kafka.produce_template import FIRST, ProduceTemplate
 
 NAME, ID, INDEX = "orders", bytes(range(16)), 70_000
 VERSIONS = range(FIRST, ProduceRequest.MAX_VERSION + 1)
 TOKEN = 0x01020304
 
 
-def prepared(version: int) -> Prepared:
+def prepared(version: int) -> ProduceTemplate:
     link: Any = SimpleNamespace(context=SimpleNamespace(client_id=b"me"))
-    return Prepared(link, {NAME: Topic(NAME, ID, 0, False, {}, ())}, (NAME, INDEX), version, -1, 30_000)
+    return ProduceTemplate(link, {NAME: Topic(NAME, ID, 0, False, {}, ())}, (NAME, INDEX), version, -1, 30_000)
 
 
 def answer(version: int, base: int, *, throttle: int = 0, token: int = TOKEN, **part: Any) -> bytes:

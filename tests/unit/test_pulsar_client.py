@@ -113,7 +113,7 @@ def test_receipts_are_matched_in_order_and_repeats_ignored() -> None:
         assert [place.position(20).entry for place in places] == [0, 1, 2, 3, 4]
 
 
-def test_who_waits_for_a_receipt_takes_it_in_though_the_keeper_is_busy() -> None:
+def test_who_waits_for_a_receipt_takes_it_in_though_the_io_thread_is_busy() -> None:
     busy, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:

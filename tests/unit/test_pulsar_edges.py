@@ -15,7 +15,7 @@ from patience import until
 from pulsar_server import Link, PulsarServer, acknowledged, receipt, stored, success
 from wireproto import EARLIEST, LATEST, MessageId
 from wireproto._codec import Columns, crc32c
-from wireproto.due import due
+from wireproto.deadlines import deadline_after
 from wireproto.errors import BufferFull, Closed, Malformed, OptionError, TimedOut, TransportError, ValueUnsupported
 from wireproto.net.retry import Policy
 from wireproto.position import AtTime
@@ -168,7 +168,7 @@ def test_a_question_that_outlasts_its_time_is_given_up(monkeypatch: pytest.Monke
         wireproto.connect(server.url) as client,
         pytest.raises(TimedOut, match=r"where t\[-1\] begins and ends: not done in time"),
     ):
-        client.cluster.drive(finding(client.cluster, "t", {-1: T}, {("t", -1): EARLIEST}, due(0.1)), float("inf"))
+        client.cluster.drive(finding(client.cluster, "t", {-1: T}, {("t", -1): EARLIEST}, deadline_after(0.1)), float("inf"))
 
 
 def test_what_other_partitions_answered_is_known_where_one_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ def test_what_other_partitions_answered_is_known_where_one_is_silent(monkeypatch
     monkeypatch.setattr(Question, "put", put)
     names = {0: "a", 1: "silent", 2: "b"}
     with serving() as server, wireproto.connect(server.url) as client:
-        asked = finding(client.cluster, "t", names, {("t", number): LATEST for number in names}, due(0.2))
+        asked = finding(client.cluster, "t", names, {("t", number): LATEST for number in names}, deadline_after(0.2))
         with pytest.raises(TimedOut, match=r"t\[1\]") as caught:
             client.cluster.drive(asked, float("inf"))
     assert caught.value.known == {("t", number): MessageId("t", number, 7, 3, after=True) for number in (0, 2)}
@@ -269,7 +269,7 @@ def test_a_delay_that_finds_its_connection_full_is_over_a_little_later() -> None
 
     with serving(flow=entries(1)) as server, wireproto.connect(server.url) as client, client.queue("t", "g") as queue:
         delivery = queue.receive(20.0)
-        [part] = queue._feed.parts
+        [part] = queue._stream.parts
         conn = part.conn
         part.conn = full = Full(conn, 2)
         delivery.release(after=0.01)
@@ -330,11 +330,11 @@ def test_permits_are_granted_anew_when_half_is_left() -> None:
     permits = Permits(10)
     permits.largest = 1
     assert permits.more() == 10
-    permits.told()
+    permits.sent()
     for handed, granted in ((4, 0), (1, 5), (4, 0), (1, 5)):
         permits.handed(handed, handed)
         assert permits.more() == granted
-        permits.told()
+        permits.sent()
 
 
 # -- producers ------------------------------------------------------------------------------------------------------------
@@ -431,7 +431,7 @@ def test_each_service_address_is_tried_once_before_the_last_one_s_failure_is_tol
         try:
             for rounds in (1, 2):
                 with pytest.raises(TransportError) as caught:
-                    client.cluster.lookup.service(due(3.0))
+                    client.cluster.lookup.service(deadline_after(3.0))
                 assert caught.value.peer == f"127.0.0.1:{second.port}"
                 assert (first.count("connect"), second.count("connect")) == (rounds, rounds)
         finally:

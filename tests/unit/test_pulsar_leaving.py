@@ -23,13 +23,13 @@ from patience import quickest, until
 from pulsar_server import Link, PulsarServer, acknowledged, receipt, stored, subscribed, success
 from wireproto import MessageId
 from wireproto.errors import Closed, OptionError, TimedOut
-from wireproto.flow.sender import Again, Pace, Stored
+from wireproto.flow.sender import Again, SendTimes, Stored
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.pulsar import consumer as pulsar_consumer
-from wireproto.pulsar import feed, producer, sending
+from wireproto.pulsar import message_stream, producer, sending
 from wireproto.pulsar.acks import Log
 from wireproto.pulsar.codes import AuthorizationError, ProducerBusy
-from wireproto.pulsar.feed import Feed
+from wireproto.pulsar.message_stream import MessageStream
 
 NEVER = 3600.0
 ROLES = ["reader", "consumer", "queue"]
@@ -65,9 +65,9 @@ def hung_up(link: Link) -> bool:
 @pytest.mark.parametrize("role", ROLES)
 def test_a_role_that_cannot_be_opened_leaves_what_was_and_waits_a_moment_for_that(role: str, monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[float] = []
-    closing = Feed.closing
+    closing = MessageStream.closing
 
-    def kept(self: Feed, deadline: float) -> Any:
+    def kept(self: MessageStream, deadline: float) -> Any:
         left.append(deadline - time.monotonic())
         return closing(self, deadline)
 
@@ -76,7 +76,7 @@ def test_a_role_that_cannot_be_opened_leaves_what_was_and_waits_a_moment_for_tha
             return success(link, ask)
         return api.CommandError(request_id=ask.request_id, error="AuthorizationError", message="not yours")
 
-    monkeypatch.setattr(Feed, "closing", kept)
+    monkeypatch.setattr(MessageStream, "closing", kept)
     with serving(2, subscribe=subscribe) as server, wireproto.connect(server.url) as client:
         with pytest.raises(AuthorizationError):
             opened(client, role, timeout=20.0)
@@ -163,7 +163,7 @@ def test_a_close_ends_a_call_that_waits_for_a_partition_which_does_not_open(call
 
 
 def test_a_close_ends_a_commit_that_waits_to_learn_whether_it_is_fed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "TOLD", NEVER)
+    monkeypatch.setattr(message_stream, "TOLD", NEVER)
     with serving() as server, wireproto.connect(server.url) as client:
         made = opened(client, "consumer")
         [end] = closed_by(made, lambda: made.commit({("t", -1): MessageId("t", -1, 7, 1, after=True)}, timeout=NEVER))
@@ -359,7 +359,7 @@ def test_a_producer_that_was_closed_is_not_kept_by_the_timer_of_what_it_sent() -
 
 
 def test_a_sender_that_producers_leave_has_a_timer_for_the_batches_of_others_alone() -> None:
-    wire = Quiet(Pace(linger=1.0, delivery_timeout=9.0))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=9.0))
     one, other = wire.put(1, "one", full=True), wire.put(2, "other", full=True)
     wire.sender.drain()
     wire.sender.answered([(one, Stored(0))])
@@ -379,7 +379,7 @@ class Partition:
 
 def test_a_sender_that_a_partition_leaves_forgets_it() -> None:
     """Whatever that waited for: a link, a pause, the end of its open batch's time."""
-    wire = Quiet(Pace(linger=0.0, delivery_timeout=9.0))
+    wire = Quiet(SendTimes(linger=0.0, delivery_timeout=9.0))
     unlinked, paused, opened, due = keys = [Partition(), Partition(), Partition(), Partition()]
     wire.put(1, paused, full=True)
     wire.sender.drain()

@@ -15,7 +15,7 @@ from wireproto.devbroker import DevBroker
 from wireproto.errors import TimedOut, WireprotoError
 from wireproto.net.task import Steps
 from wireproto.position import EARLIEST, LATEST, AtTime, MessageId
-from wireproto.pulsar import feed, reader
+from wireproto.pulsar import message_stream, reader
 from wireproto.pulsar.codes import AuthorizationError, MetadataError, ServiceNotReady, UnknownError
 from wireproto.pulsar.lookup import Lookup
 
@@ -59,7 +59,7 @@ def broker() -> Iterator[DevBroker]:
 def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     gate = Gate()
     monkeypatch.setattr(Lookup, "finding", gate.passing(Lookup.finding))
-    monkeypatch.setattr(feed, "ENOUGH", 0.3, raising=False)
+    monkeypatch.setattr(message_stream, "ENOUGH", 0.3, raising=False)
     monkeypatch.setattr(reader, "ENOUGH", 0.3, raising=False)
     return gate
 

@@ -13,7 +13,7 @@ import pytest
 
 import wireproto
 from pulsar_server import Link, PulsarServer, acknowledged, metadata_of, receipt, stored, subscribed, success
-from wireproto import Untold
+from wireproto import UnknownPosition
 from wireproto._codec import Columns
 from wireproto.errors import OptionError, TimedOut, UsageError
 from wireproto.pulsar import PulsarApi_pb2 as api
@@ -211,9 +211,9 @@ def test_a_receipt_of_what_the_broker_had_already_names_no_false_place(server: P
     server.answers["send"] = lambda link, send: receipt(send, 2**64 - 1, 2**64 - 1)
     with wireproto.connect(server.url) as client, client.producer("t", producer_name="again", first_sequence=0, batching=False) as producer:
         place = producer.send(b"known").position(20.0)
-        assert place == Untold("t", -1)
-        assert place.text() == "untold"
-        with pytest.raises(OptionError, match="not Untold"):
+        assert place == UnknownPosition("t", -1)
+        assert place.text() == "unknown"
+        with pytest.raises(OptionError, match="not UnknownPosition"):
             client.reader("t", start=place)
 
 

@@ -327,7 +327,7 @@ def test_an_entry_that_comes_again_doubles_nothing_that_waits_to_be_handed_out(s
         last = server.commands("subscribe")[-1].consumer_id
         for again in range(2):
             server.links[-1].message(last, 5, stored([b"d", b"e"]), redelivery_count=again)
-        until(lambda: len(queue._feed.box) >= 2, "two frames were sent")
+        until(lambda: len(queue._stream.box) >= 2, "two frames were sent")
         more = take(queue, 2)
         assert [one.value for one in more] == [b"d", b"e"]
         nothing_more(server, queue)

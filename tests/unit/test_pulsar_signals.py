@@ -140,7 +140,7 @@ def test_a_signal_anywhere_in_a_call_loses_and_repeats_nothing(role: str) -> Non
                     assert more, f"it stands still after signal {number}"
                     got += more
                 assert got == VALUES, f"after signal {number}"
-                [part] = made._feed.parts
+                [part] = made._stream.parts
                 if part.open:  # else the reader's partition was read to its end
                     expected = part.permits._granted + len(VALUES)
                     until(
@@ -214,7 +214,7 @@ def test_an_ack_that_has_left_is_among_those_that_a_transaction_s_end_waits_for_
     """It is not told to end before its broker has answered that."""
     with PulsarServer(subscribe=subscribed, ack=lambda link, ask: None) as server, wireproto.connect(server.url) as client:
         made = client.queue("t", "group")
-        feed, (part,) = made._feed, made._feed.parts
+        feed, (part,) = made._stream, made._stream.parts
         for number in itertools.count(1):
             asked: dict[object, Any] = {}
             command, before = api.CommandAck(ack_type=api.CommandAck.Individual), server.count("ack")

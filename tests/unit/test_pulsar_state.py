@@ -25,7 +25,7 @@ def permits(window: int = 16 * MIB, largest: int = 5 * MIB) -> Permits:
 def granted(made: Permits) -> int:
     """What is granted now, and told."""
     more = made.more()
-    made.told()
+    made.sent()
     return more
 
 
@@ -120,7 +120,7 @@ def test_a_failover_member_is_told_first_and_then_of_changes() -> None:
     part.begins(1)
     part.opened()
     assert not part.active
-    assert not part.told
+    assert not part.active_known
     found = [(part.fed(fed), part.ours) for fed in (False, True, True, False)]
     assert found == [(False, False), (False, True), (True, True), (True, False)], "whether it was fed, and whether what comes is its own"
 
@@ -145,7 +145,7 @@ def test_each_subscribe_begins_with_nothing() -> None:
     part.frames.append(b"")
     part.ended = True
     part.begins(2)
-    assert (part.id, part.open, part.told, part.active, part.ended, len(part.frames)) == (2, False, False, False, False, 0)
+    assert (part.id, part.open, part.active_known, part.active, part.ended, len(part.frames)) == (2, False, False, False, False, 0)
 
 
 def test_subscribe_says_where_to_begin_and_under_what_name() -> None:

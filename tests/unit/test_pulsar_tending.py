@@ -147,7 +147,7 @@ def test_a_refusal_that_lasts_is_told_and_tried_on(role: str) -> None:
 
     with serving(subscribe=subscribe) as server, wireproto.connect(server.url) as client:
         role_ = opened(client, role, timeout=20.0)
-        role_._feed._patience = 0.5
+        role_._stream._recovery_timeout = 0.5
         assert values(role_, 1) == [b"t"]
         refused.set()
         server.links[-1].close()
@@ -175,7 +175,7 @@ def test_an_outage_is_never_raised_however_long_it_is(role: str) -> None:
     with serving() as server, wireproto.connect(server.url) as client:
         usual, server.answers["lookupTopic"] = server.answers["lookupTopic"], lookup
         role_ = opened(client, role)
-        role_._feed._patience = 0.0
+        role_._stream._recovery_timeout = 0.0
         assert values(role_, 1) == [b"t"]
         before = server.count("lookupTopic")
         out.set()

@@ -17,11 +17,11 @@ import wireproto
 from patience import until
 from pulsar_server import Link, PulsarServer, acknowledged, stored, subscribed, success
 from wireproto import EARLIEST, LATEST, MessageId
-from wireproto.due import due
+from wireproto.deadlines import deadline_after
 from wireproto.errors import Closed, Forked, TimedOut, WireprotoError
 from wireproto.net.retry import Policy
 from wireproto.pulsar import PulsarApi_pb2 as api
-from wireproto.pulsar import feed, tending
+from wireproto.pulsar import message_stream, subscriber
 from wireproto.pulsar.codes import AuthorizationError
 from wireproto.pulsar.consumer import PulsarConsumer
 from wireproto.pulsar.reader import PulsarReader
@@ -92,9 +92,9 @@ def given(monkeypatch: pytest.MonkeyPatch, module: str, calls: dict[str, Call]) 
 
     def brief(timeout: Any) -> float:
         asked[name].append(timeout)
-        return due(5.0)
+        return deadline_after(5.0)
 
-    monkeypatch.setattr(f"wireproto.pulsar.{module}.due", brief)
+    monkeypatch.setattr(f"wireproto.pulsar.{module}.deadline_after", brief)
     for name, call in calls.items():
         asked[name] = []
         with suppress(WireprotoError):
@@ -232,14 +232,14 @@ def test_a_refusal_is_borne_for_the_client_s_timeout(role: str, monkeypatch: pyt
             return api.CommandError(request_id=ask.request_id, error="AuthorizationError", message="not yours")
         return subscribed(link, ask)
 
-    monkeypatch.setattr(tending, "RETRY", Policy(first=0.02, factor=1.0, ceiling=0.02, jitter=0.0))
+    monkeypatch.setattr(subscriber, "RETRY", Policy(first=0.02, factor=1.0, ceiling=0.02, jitter=0.0))
     with serving(subscribe=subscribe) as server, wireproto.connect(server.url, timeout=1000.0) as client:
         more = {"timeout": 20.0}
         made: Any = client.reader("t", **more) if role == "reader" else getattr(client, role)("t", "g", **more)
         poll = made.receive if role == "queue" else made.poll
         assert poll(20.0) is not None
         refused.set()
-        monkeypatch.setattr(feed, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + ahead[0]))
+        monkeypatch.setattr(message_stream, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + ahead[0]))
         server.links[-1].close()
 
         for seconds in (0.0, 950.0):
@@ -265,7 +265,7 @@ def test_partitions_that_a_topic_got_are_those_beyond_what_is_known() -> None:
 
     with serving(partitionMetadata=answer) as server, wireproto.connect(server.url) as client:
         asked = dict.fromkeys(["same", "unknown", "grown", "less"], 2)
-        found = client.cluster.drive(client.cluster.lookup.growing(asked, due(20.0)), due(30.0))
+        found = client.cluster.drive(client.cluster.lookup.growing(asked, deadline_after(20.0)), deadline_after(30.0))
         assert found == ([("grown", [(2, "persistent://public/default/grown-partition-2")])], True)
         assert server.count("partitionMetadata") == 4
 
@@ -274,7 +274,7 @@ def test_partitions_that_a_topic_got_are_those_beyond_what_is_known() -> None:
 def test_looking_for_partitions_ends_with_whoever_looks(over: type[WireprotoError]) -> None:
     """In the midst of a look-up: what ends it is no failure of that one topic."""
     with serving(partitionMetadata=lambda link, ask: None) as server, wireproto.connect(server.url) as client:
-        looking = client.cluster.lookup.growing({"t": 1, "u": 1}, due(60.0))
+        looking = client.cluster.lookup.growing({"t": 1, "u": 1}, deadline_after(60.0))
         next(looking)
         server.wait("partitionMetadata")
         with pytest.raises(over):

@@ -1,4 +1,4 @@
-"""What a Pulsar client tells its log, beside what all protocols do alike (tests/wire/test_told.py): docs/logging.md."""
+"""What a Pulsar client tells its log, beside what all protocols do alike (tests/wire/test_client_log.py): docs/logging.md."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from wireproto.errors import TimedOut
 from wireproto.net.retry import Policy
 from wireproto.position import AtTime
 from wireproto.pulsar import PulsarApi_pb2 as api
-from wireproto.pulsar import partition_producer, queue, tending
+from wireproto.pulsar import partition_producer, queue, subscriber
 from wireproto.pulsar.unacked import KEPT, Unacked
 
 NEVER = Policy(first=600.0, factor=1.0, ceiling=600.0, jitter=0.0)
@@ -79,7 +79,7 @@ def test_partitions_take_turns_whatever_lies_unread_of_one() -> None:
             link.message(numbers["1"], 0, stored([b"quiet"]))
 
     with serving(2, flow=flow) as server, wireproto.connect(server.url) as client, client.consumer("t", "group") as consumer:
-        until(lambda: len(consumer._feed.box) >= 601, "all that was sent is here")
+        until(lambda: len(consumer._stream.box) >= 601, "all that was sent is here")
         batches = [consumer.poll(20.0) for _ in range(3)]
         assert [batch.partition for batch in batches if batch is not None] == [0, 1, 0]
 
@@ -140,7 +140,7 @@ def test_a_group_that_begins_at_a_time_goes_back_for_as_long_as_its_broker_may_t
 @pytest.mark.parametrize("after", ["records", "a seek"])
 def test_what_came_of_something_comes_back_at_once(after: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that closes the consumer after records came, or over a seek, is met without a pause, time after time."""
-    monkeypatch.setattr(tending, "RETRY", NEVER)
+    monkeypatch.setattr(subscriber, "RETRY", NEVER)
 
     def flow(link: Link, ask: Any) -> None:
         """The next entry, to each consumer."""
@@ -161,7 +161,7 @@ def test_what_came_of_something_comes_back_at_once(after: str, monkeypatch: pyte
 
 def test_what_nothing_came_of_comes_back_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that closes the consumer as soon as it is open."""
-    monkeypatch.setattr(tending, "RETRY", Policy(first=0.2, factor=1.0, ceiling=0.2, jitter=0.0))
+    monkeypatch.setattr(subscriber, "RETRY", Policy(first=0.2, factor=1.0, ceiling=0.2, jitter=0.0))
 
     def subscribe(link: Link, ask: Any) -> None:
         told(link, ask)
@@ -192,7 +192,7 @@ def test_a_seek_that_is_not_answered_leaves_out_nothing_of_what_comes_then() -> 
 @pytest.mark.parametrize(
     ("policy", "pauses"),
     [
-        (tending.RETRY, [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]),
+        (subscriber.RETRY, [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]),
         (partition_producer.RETRY, [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]),
         (queue.UNREADABLE, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]),
     ],
@@ -226,7 +226,7 @@ def test_looking_for_partitions_ends_with_the_role(role: str) -> None:
     with serving(1) as server, wireproto.connect(server.url, metadata_max_age=0.05) as client:
         made: Any = client.reader("t") if role == "reader" else getattr(client, role)("t", "group")
         usual = server.answers.pop("partitionMetadata")
-        growth = made._feed._growth
+        growth = made._stream._growth
         server.wait("partitionMetadata", server.count("partitionMetadata") + 1)
         made.close()
         until(lambda: growth.done, "nobody looks any more", 20.0)
@@ -278,9 +278,9 @@ def test_a_connection_is_listened_to_once_however_often_its_consumers_come_back(
     with serving() as server, wireproto.connect(server.url) as client, client.consumer("t", "group") as consumer:
         conn: Any = Listened()
         for _ in range(3):
-            consumer._feed._tending._hear_of(conn)
+            consumer._stream._subscriber._hear_of(conn)
         assert conn.listeners == 1
-        consumer._feed._tending._watched.discard(conn)
+        consumer._stream._subscriber._watched.discard(conn)
 
 
 def test_counts_of_what_went_to_other_workers_are_not_kept_for_ever() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from wireproto._codec import KafkaRoom, RocketBatchBuilder, Slice
+from wireproto._codec import ReadBudget, RocketBatchBuilder, Slice
 from wireproto._net import Loop
 from wireproto.devbroker.rocketmq import stored
 from wireproto.position import QueueOffset
@@ -18,12 +18,12 @@ from wireproto.rocketmq.route import Queue
 class Client:
     """As much of one as a fetcher that sends nothing needs."""
 
-    told = None
+    log = None
     writes_bare = True
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
-        self.fetch_room = KafkaRoom()
+        self.fetch_budget = ReadBudget()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from wireproto.errors import Disconnected, TimedOut, WireprotoError
 from wireproto.net.task import Steps
 from wireproto.rocketmq.codes import NoPermission, RequestCodeNotSupported, ServerError, SystemBusy, TopicNotExist
-from wireproto.rocketmq.keyed import needing_keys
+from wireproto.rocketmq.compaction import needing_keys
 
 COMPACTED, PLAIN = b'{"attributes":{"cleanup.policy":"COMPACTION"}}', b'{"attributes":{"cleanup.policy":"DELETE"}}'
 Told = bytes | WireprotoError

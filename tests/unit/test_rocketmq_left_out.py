@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from wireproto._codec import KafkaRoom, RemotingCommand, Slice
+from wireproto._codec import ReadBudget, RemotingCommand, Slice
 from wireproto.errors import Disconnected, WireprotoError
 from wireproto.rocketmq import codes, remoting
 from wireproto.rocketmq.bodies import TopicRouteData
@@ -46,8 +46,8 @@ class Log:
 
 def two(stop: int | None = None) -> tuple[Pulls, Cursor, Cursor, Log]:
     log: Any = Log()
-    pulls = Pulls(RocketOptions(pull_ahead=1, recovery_timeout=60.0), KafkaRoom(), log)
-    pulls.plan.room.bound(1 << 20)  # type: ignore[attr-defined]
+    pulls = Pulls(RocketOptions(pull_ahead=1, recovery_timeout=60.0), ReadBudget(), log)
+    pulls.plan.memory.bound(1 << 20)  # type: ignore[attr-defined]
     first, second = (pulls.add("t", queue, 10, stop) for queue in route(2).queues)
     return pulls, first, second, log
 

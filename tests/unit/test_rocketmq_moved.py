@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from wireproto._codec import KafkaRoom, Slice
+from wireproto._codec import ReadBudget, Slice
 from wireproto.errors import DataLoss
 from wireproto.flow.ahead import Ticket
 from wireproto.rocketmq.codes import PullOffsetMoved
@@ -30,7 +30,7 @@ class Log:
 def asked(offset: int, *, reset: str, lenient: bool, caught_up: bool = True) -> tuple[Pulls, Cursor]:
     """Pulls whose only one, at `offset`, is out."""
     log: Any = Log()
-    pulls = Pulls(RocketOptions(reset=reset), KafkaRoom(), log)
+    pulls = Pulls(RocketOptions(reset=reset), ReadBudget(), log)
     cursor = pulls.add("t", QUEUE, offset, lenient=lenient)
     cursor.caught_up = caught_up
     assert [ticket.offset for ticket in due(pulls)] == [offset]
@@ -146,7 +146,7 @@ def test_a_log_that_is_not_the_one_that_was_read_is_told_behind_a_signal_too() -
 def test_who_is_set_elsewhere_by_an_administrator_goes_on_there() -> None:
     set_to: list[object] = []
     log: Any = Log()
-    pulls = Pulls(RocketOptions(reset="raise"), KafkaRoom(), log, lambda key, offset: set_to.append((key, offset)))
+    pulls = Pulls(RocketOptions(reset="raise"), ReadBudget(), log, lambda key, offset: set_to.append((key, offset)))
     cursor = pulls.add("t", QUEUE, HIGH + 1)
     cursor.caught_up = True
     due(pulls)

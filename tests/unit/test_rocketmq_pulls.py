@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from wireproto._codec import KafkaRoom, Slice
+from wireproto._codec import ReadBudget, Slice
 from wireproto.errors import Disconnected
 from wireproto.flow.ahead import Ticket
-from wireproto.net.told import Told
+from wireproto.net.client_log import ClientLog
 from wireproto.rocketmq.codes import TopicNotExist
 from wireproto.rocketmq.options import RocketOptions
 from wireproto.rocketmq.pulls import LARGEST, Cursor, Pulls
@@ -25,9 +25,9 @@ def queue(number: int = 0, address: str | None = "h:1") -> Queue:
 
 
 def made(limit: int = 64 << 20, **options: Any) -> Pulls:
-    room = KafkaRoom()
+    room = ReadBudget()
     room.bound(limit)
-    return Pulls(RocketOptions(**options), room, Told("rocketmq", lambda when, call: None))
+    return Pulls(RocketOptions(**options), room, ClientLog("rocketmq", lambda when, call: None))
 
 
 def one(start: int = 0, *, end: int = -1, stop: int | None = None, limit: int = 64 << 20, **options: Any) -> tuple[Pulls, Cursor]:
@@ -86,7 +86,7 @@ def test_every_offset_once_and_in_order(limit: int, ahead: int, least: int, seed
         under_way += asked(pulls, now)
         assert len(under_way) <= ahead
         assert len({ticket.offset for ticket in under_way}) == len(under_way)
-        assert pulls.plan.room.held <= room + LARGEST + 10 * ahead
+        assert pulls.plan.memory.held <= room + LARGEST + 10 * ahead
         if cursor.done:
             break
         if under_way:
@@ -108,7 +108,7 @@ def test_every_offset_once_and_in_order(limit: int, ahead: int, least: int, seed
             seen += range(first, following)
     assert seen == list(range(start, stop))
     assert not cursor.out
-    assert pulls.plan.room.held == 0
+    assert pulls.plan.memory.held == 0
 
 
 @pytest.mark.parametrize("ahead", [1, 2, 8])
@@ -241,8 +241,8 @@ def test_all_queues_of_a_client_count_in_one_room() -> None:
     for _ in range(100):
         for ticket in asked(pulls):
             pulls.answer(ticket, (FOUND, ticket.offset + 32, 0, 10_000, Slice(bytes(3200))))
-        assert pulls.plan.room.held <= 40_000
-    assert pulls.plan.room.held > 36_000
+        assert pulls.plan.memory.held <= 40_000
+    assert pulls.plan.memory.held > 36_000
     assert taken(pulls) != []
     assert asked(pulls) != []
 
@@ -263,9 +263,9 @@ def test_pulls_held_by_brokers_take_no_room_from_others() -> None:
     for cursor in cursors:
         cursor.end = 5
     assert len(wanted(pulls)) == 1000
-    assert pulls.plan.room.held == 0
+    assert pulls.plan.memory.held == 0
     found(pulls, cursors[7], 5, 6, 6, 500)
-    assert pulls.plan.room.held == 500
+    assert pulls.plan.memory.held == 500
 
 
 def test_what_a_closed_plan_held_is_free() -> None:
@@ -273,9 +273,9 @@ def test_what_a_closed_plan_held_is_free() -> None:
     asked(pulls)
     found(pulls, cursor, 32, 64, 96, 100)
     found(pulls, cursor, 0, 32, 96, 100)
-    assert pulls.plan.room.held > 200
+    assert pulls.plan.memory.held > 200
     pulls.plan.close()
-    assert pulls.plan.room.held == 0
+    assert pulls.plan.memory.held == 0
 
 
 # troubles -------------------------------------------------------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ def test_after_a_signal_nothing_counts_as_under_way() -> None:
     found(pulls, cursor, 0, 32, 1000)
     pulls.plan.take(1000)
     pulls.restart()
-    assert pulls.plan.room.held == 0
+    assert pulls.plan.memory.held == 0
     assert [offset for offset, _, _ in wanted(pulls)] == [0, 32]
     pulls.answer(old[1], (FOUND, 64, 0, 1000, Slice(b"x")))
     assert cursor.ahead == 0
@@ -334,7 +334,7 @@ def test_a_reply_that_brings_nothing_and_moves_nowhere_is_asked_for_anew() -> No
     assert wanted(pulls) == [(0, 32, False)]
     found(pulls, cursor, 0, 0, 100, 5)
     assert taken(pulls, late=True) == []
-    assert pulls.plan.room.held == 0
+    assert pulls.plan.memory.held == 0
     assert wanted(pulls) == [(0, 32, False)]
     found(pulls, cursor, 0, 1, 100, 5)
     assert taken(pulls) == [(0, 1)]

@@ -111,7 +111,7 @@ def test_all_queues_are_set_back_though_a_commit_is_not_answered(broker: DevBrok
         assert len(drained(consumer, 6)) == 6
         consumer.commit()
         broker.faults("rocketmq").drop("UpdateConsumerOffset")
-        consumer._sharing.member.reset({(topic, queue.broker, queue.queue_id): 1 for queue in consumer._sharing.asked_for().values()})
+        consumer._assignment.member.reset({(topic, queue.broker, queue.queue_id): 1 for queue in consumer._assignment.asked_for().values()})
         assert drained(consumer, 4) == [b"2", b"3", b"4", b"5"]
         assert {place.offset for place in consumer.committed().values()} == {1}
         consumer.commit()
@@ -138,7 +138,7 @@ def test_a_heartbeat_that_crosses_with_close_leaves_no_member(client: RocketClie
         return (yield from connecting(*asked))
 
     monkeypatch.setattr(client.cluster, "connecting", late)
-    beating = client.cluster.tasks.spawn(consumer._sharing.member._beat_quietly(), "beating")
+    beating = client.cluster.tasks.spawn(consumer._assignment.member._beat_quietly(), "beating")
     assert begun.wait(60)
     consumer.close()
     go.set()

@@ -9,7 +9,7 @@ import pytest
 
 from wireproto._codec import RemotingCommand
 from wireproto.errors import AuthError, BrokerError, OptionError, ProtocolError
-from wireproto.rocketmq import asked, codes, fastjson, remoting
+from wireproto.rocketmq import broker_requests, codes, fastjson, remoting
 from wireproto.rocketmq.bodies import SubscriptionData
 from wireproto.rocketmq.fastjson import ObjectKey
 from wireproto.rocketmq.options import RocketOptions
@@ -77,16 +77,16 @@ def test_a_code_that_nobody_knows_is_kept() -> None:
     assert error.code == 4711
 
 
-class Asked:
+class MemberState:
     """A member of the group ``g`` that stands at 7 in one queue."""
 
     group, started = "g", 5.0
 
     def __init__(self) -> None:
         self.changes = 0
-        self.offsets: asked.Resets = {}
+        self.offsets: broker_requests.Resets = {}
 
-    def standing(self) -> asked.Standing:
+    def standing(self) -> broker_requests.Standing:
         return {("t", 0): (Queue(0, "b", 3, "h:1", True, True), 7)}
 
     def subscriptions(self) -> list[SubscriptionData]:
@@ -98,7 +98,7 @@ class Asked:
     def members_changed(self) -> None:
         self.changes += 1
 
-    def reset(self, offsets: asked.Resets) -> None:
+    def reset(self, offsets: broker_requests.Resets) -> None:
         self.offsets.update(offsets)
 
 
@@ -108,18 +108,18 @@ PLACE = {"brokerName": "b", "queueId": 3, "topic": "t"}
 def test_a_request_that_we_do_not_serve_is_refused_in_its_own_header() -> None:
     for serializer in (remoting.JSON, remoting.BINARY):
         for code, expected in ((4711, 3), (309, 1)):
-            reply = asked.answer(RemotingCommand(code, 9, serializer=serializer), Asked())
+            reply = broker_requests.answer(RemotingCommand(code, 9, serializer=serializer), MemberState())
             assert reply is not None
             assert (reply.code, reply.opaque, reply.is_reply, reply.serializer) == (expected, 9, True, serializer)
-        assert asked.answer(RemotingCommand(4711, 9, flag=remoting.ONE_WAY), Asked()) is None
+        assert broker_requests.answer(RemotingCommand(4711, 9, flag=remoting.ONE_WAY), MemberState()) is None
 
 
 def test_members_tell_where_they_stand() -> None:
     for code, field, value in ((221, "messageQueueTable", 7), (307, "mqTable", {"commitOffset": 7, "droped": False, "locked": False})):
-        reply = asked.answer(RemotingCommand(code, 9, ext={"topic": "t"}), Asked())
+        reply = broker_requests.answer(RemotingCommand(code, 9, ext={"topic": "t"}), MemberState())
         assert reply is not None
         assert fastjson.loads(bytes(reply.body))[field] == {ObjectKey(PLACE): value}
-    reply = asked.answer(RemotingCommand(221, 9, ext={"topic": "other"}), Asked())
+    reply = broker_requests.answer(RemotingCommand(221, 9, ext={"topic": "other"}), MemberState())
     assert reply is not None
     assert fastjson.loads(bytes(reply.body)) == {"messageQueueTable": {}}
 
@@ -127,20 +127,20 @@ def test_members_tell_where_they_stand() -> None:
 def test_pushed_offsets_are_taken_in_both_forms() -> None:
     table = b'{"offsetTable":{{"brokerName":"b","queueId":3,"topic":"t"}:5}}'
     for body in (table, b'[{"brokerName":"b","offset":5,"queueId":3,"topic":"t"}]'):
-        member = Asked()
-        assert asked.answer(RemotingCommand(220, 9, flag=2, ext={"group": "g"}, body=body), member) is None
+        member = MemberState()
+        assert broker_requests.answer(RemotingCommand(220, 9, flag=2, ext={"group": "g"}, body=body), member) is None
         assert member.offsets == {("t", "b", 3): 5}
-        asked.answer(RemotingCommand(220, 9, flag=2, ext={"group": "strangers"}, body=body), member)
+        broker_requests.answer(RemotingCommand(220, 9, flag=2, ext={"group": "strangers"}, body=body), member)
         assert len(member.offsets) == 1
     for body in (b"", b"{}x", b'[{"topic":1}]', b'{"offsetTable":{"a":5}}', b"[5]", table.replace(b":5}", b":true}")):
         with pytest.raises(ProtocolError):
-            asked.answer(RemotingCommand(220, 9, flag=2, ext={"group": "g"}, body=body), Asked())
+            broker_requests.answer(RemotingCommand(220, 9, flag=2, ext={"group": "g"}, body=body), MemberState())
 
 
 def test_a_call_of_another_group_is_passed_over() -> None:
-    member = Asked()
+    member = MemberState()
     for group in ("g", "other"):
-        asked.answer(RemotingCommand(40, 9, flag=2, ext={"consumerGroup": group}), member)
+        broker_requests.answer(RemotingCommand(40, 9, flag=2, ext={"consumerGroup": group}), member)
     assert member.changes == 1
 
 

@@ -75,7 +75,7 @@ def test_import_brings_nothing_heavy(heavy: str) -> None:
 @pytest.mark.parametrize("part", ["_codec", "_net"])
 def test_the_extensions_know_nothing_above_them(part: str) -> None:
     """The core may know errors, times, positions, record rules, and find codecs; the engine the core's framer and its own Python half."""
-    core = {"errors", "due", "position", "message", "compression", "_codec", "_codec_parts"}
+    core = {"errors", "deadlines", "position", "message", "compression", "_codec", "_codec_parts"}
     allowed = {"_codec": core, "_net": core | {"_net", "_net_parts", "net"}}[part]
     wrong = []
     for path in [PACKAGE / f"{part}.pyx", *(PACKAGE / f"{part}_parts").glob("*.p[yx][xd]")]:

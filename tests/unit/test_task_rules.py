@@ -1,6 +1,6 @@
 """Rules that no test run would find broken in time: what steps must not do wherever they stand in the sources.
 
-A generator that yields while it holds a lock has the keeper wait for itself; one that yields in a `finally` cannot be ended.
+A generator that yields while it holds a lock has the I/O thread wait for itself; one that yields in a `finally` cannot be ended.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def is_lock(item: ast.withitem) -> bool:
 
 
 def is_context_manager(function: ast.AST) -> bool:
-    """Run by `with`, in one thread, not by the keeper: it yields within its own finally, which is what it is for."""
+    """Run by `with`, in one thread, not by the I/O thread: it yields within its own finally, which is what it is for."""
     return isinstance(function, FUNCTIONS) and any("contextmanager" in ast.unparse(mark) for mark in function.decorator_list)
 
 

@@ -15,11 +15,11 @@ from wireproto.errors import AuthError, BufferFull, Disconnected, TimedOut, Wire
 from wireproto.net.retry import Policy
 from wireproto.net.task import Steps
 from wireproto.zookeeper import link as link_module
-from wireproto.zookeeper.greeting import _armed
 from wireproto.zookeeper.link import Link
-from wireproto.zookeeper.search import Search
+from wireproto.zookeeper.liveness import Liveness
+from wireproto.zookeeper.quorum_search import QuorumSearch
 from wireproto.zookeeper.session import Session, State
-from wireproto.zookeeper.vitals import Vitals
+from wireproto.zookeeper.session_setup import _armed
 
 
 def pause(monkeypatch: pytest.MonkeyPatch, session: float, short_lived: int, chance: float = 1.0) -> float:
@@ -53,7 +53,7 @@ def test_the_first_of_them_comes_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
     assert pause(monkeypatch, 10.0, 0, chance=0.0) == 0.0
 
 
-class Turns:
+class SerialExecutor:
     def add(self, steps: Steps[None]) -> None:
         raise AssertionError("nobody asked for another turn")
 
@@ -72,8 +72,8 @@ def test_a_search_that_is_over_asks_for_a_quorum_no_more(why: WireprotoError | N
         yield from ()
 
     loop: Any = SimpleNamespace(call_at=lambda when, *what: waits.append(what))
-    turns: Any = Turns()
-    search = Search(loop, lambda: conn, turns, establish, lambda: iter(()), lambda: None)  # type: ignore[arg-type]
+    turns: Any = SerialExecutor()
+    search = QuorumSearch(loop, lambda: conn, turns, establish, lambda: iter(()), lambda: None)  # type: ignore[arg-type]
     assert not search.active
     for _ in search._looking(conn, SimpleNamespace(next=lambda: 1.0)):  # type: ignore[arg-type]
         raise AssertionError("nothing to wait for")
@@ -89,7 +89,7 @@ def no_room(*_: Any) -> None:
 def test_where_nobody_may_wait_for_room_it_is_looked_for_again_soon() -> None:
     one: Any = Link.__new__(Link)
     one._conn = SimpleNamespace(post=no_room, peer="peer")
-    one._max_body, one.era = 100, 0
+    one._max_body, one.session_number = 100, 0
     request: Any = SimpleNamespace(body=b"", repeats=True, code=1, path="/")
     begin = time.monotonic()
     until: Any = next(one.submitting(request, begin + 1000.0))
@@ -104,7 +104,7 @@ def test_a_ping_that_finds_no_room_is_followed_by_the_next() -> None:
     conn: Any = SimpleNamespace(closed=False, last_read=time.monotonic(), context=deque(), send=no_room, peer="peer")
     session = Session(30.0)
     session.state = State.CONNECTED
-    vitals = Vitals(loop, session, threading.Lock(), lambda: conn, lambda state: None)
+    vitals = Liveness(loop, session, threading.Lock(), lambda: conn, lambda state: None)
     vitals._tick(conn)
     assert again == [(vitals._tick, conn)]
 
@@ -115,7 +115,7 @@ def test_a_session_that_was_lost_and_found_is_held_against_the_clock_again() -> 
     conn: Any = SimpleNamespace()
     session = Session(4.0)
     session.state, session.answered = State.CONNECTED, time.monotonic()
-    vitals = Vitals(loop, session, threading.Lock(), lambda: conn, lambda state: setattr(session, "state", state))
+    vitals = Liveness(loop, session, threading.Lock(), lambda: conn, lambda state: setattr(session, "state", state))
     vitals.begin(conn)
     [_, (due, clock)] = timers
     assert due == session.answered + 3.0
@@ -137,7 +137,7 @@ def test_what_the_leader_answers_proves_the_pings_that_it_has_been_told_of_by_th
     conn: Any = SimpleNamespace()
     session = Session(4.0)
     session.state = State.CONNECTED
-    vitals = Vitals(loop, session, threading.Lock(), lambda: conn, lambda state: None)
+    vitals = Liveness(loop, session, threading.Lock(), lambda: conn, lambda state: None)
     vitals.begin(conn)
     now = time.monotonic()
     for sent in (now - 2.0, now - 1.0):

@@ -60,7 +60,7 @@ class Scene:
 
 @pytest.fixture
 def kafka() -> Iterator[Scene]:
-    scene = Scene("kafka", topic_patience=0.3)
+    scene = Scene("kafka", unknown_topic_timeout=0.3)
     yield scene
     scene.close()
 

@@ -97,7 +97,7 @@ def test_a_producer_that_cannot_be_made_fails_what_was_sent(broker: DevBroker) -
         with pytest.raises(UnknownTopicOrPartition):
             await nowhere
 
-    run(broker, body, timeout=5.0, topic_patience=0.2)
+    run(broker, body, timeout=5.0, unknown_topic_timeout=0.2)
 
 
 def test_records_that_find_no_room_wait_in_order_and_then_go_out(broker: DevBroker, topic: str) -> None:

@@ -115,7 +115,7 @@ def test_there_is_room_until_more_than_half_of_the_memory_waits(protocol: str, n
 
 def test_a_producer_that_cannot_be_made_lets_go_who_waits_for_room_each_time() -> None:
     async def main() -> None:
-        options = {"buffer_memory": BUDGET, "timeout": 5.0, "topic_patience": 0.1}
+        options = {"buffer_memory": BUDGET, "timeout": 5.0, "unknown_topic_timeout": 0.1}
         async with wireproto.aio.connect(broker.url("kafka"), **options) as client:
             out = client.producer("no-such-topic")
             for _ in range(2):

@@ -16,7 +16,7 @@ import wireproto.aio
 from pulsar_server import Link, PulsarServer, metadata_of, receipt
 from wireproto._net import Event
 from wireproto.aio.plain import PlainProducer
-from wireproto.due import due
+from wireproto.deadlines import deadline_after
 from wireproto.errors import BufferFull, Closed, TimedOut, UsageError, WireprotoError
 from wireproto.net.task import Steps, operation
 from wireproto.pulsar import PulsarApi_pb2 as api
@@ -363,12 +363,12 @@ def test_the_calls_of_a_plain_producer_have_the_time_that_they_were_given(monkey
 
     def brief(timeout: Any) -> float:
         asked.append(timeout)
-        return due(5.0)
+        return deadline_after(5.0)
 
     async def body(client: wireproto.aio.Client, server: PulsarServer) -> None:
         out, gate = plain(client, LIMIT)
         await out
-        monkeypatch.setattr("wireproto.aio.plain.due", brief)
+        monkeypatch.setattr("wireproto.aio.plain.deadline_after", brief)
         await out.flush(7.0)
         futures = await out.send_batch([4, 5], timeout=8.0)
         assert [await future for future in futures] == [4, 5]

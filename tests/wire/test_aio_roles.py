@@ -17,8 +17,8 @@ from patience import until
 from pulsar_server import Link, PulsarServer, acknowledged, stored, success
 from wireproto._codec import Columns
 from wireproto.aio import roles, tree
+from wireproto.deadlines import deadline_after
 from wireproto.devbroker import DevBroker
-from wireproto.due import due
 from wireproto.errors import Closed, RoleUnsupported, TimedOut, UsageError
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.zookeeper.codes import EventType
@@ -208,9 +208,9 @@ def given(monkeypatch: pytest.MonkeyPatch, module: str) -> list[Any]:
 
     def brief(timeout: Any) -> float:
         asked.append(timeout)
-        return due(5.0)
+        return deadline_after(5.0)
 
-    monkeypatch.setattr(f"wireproto.{module}.due", brief)
+    monkeypatch.setattr(f"wireproto.{module}.deadline_after", brief)
     return asked
 
 

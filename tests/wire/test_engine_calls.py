@@ -180,7 +180,7 @@ def test_a_mailbox_collects_many_calls(loop: Loop, conn: Connection) -> None:
     assert box.unread == 0
 
 
-def test_a_handler_is_served_by_the_keeper_in_order(loop: Loop, conn: Connection) -> None:
+def test_a_handler_is_served_by_the_io_thread_in_order(loop: Loop, conn: Connection) -> None:
     seen: list[int] = []
     done = Event(loop)
 
@@ -193,14 +193,14 @@ def test_a_handler_is_served_by_the_keeper_in_order(loop: Loop, conn: Connection
     for i in range(30):
         token = conn.next_token()
         conn.submit(token, struct.pack(">i", token) + b"e", box, context=i)
-    assert "keeper" in done.wait(soon())
+    assert "I/O thread" in done.wait(soon())
     assert seen == list(range(30))
 
 
 def test_what_a_handler_a_timer_or_a_task_raises_is_told_with_its_place(
     loop: Loop, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To `sys.unraisablehook`, with error and traceback, and the keeper goes on."""
+    """To `sys.unraisablehook`, with error and traceback, and the I/O thread goes on."""
     told: list[Any] = []
     done = Event(loop)
 
@@ -305,8 +305,8 @@ def test_a_timer_runs_in_time_whether_idle_or_reading(loop: Loop, conn: Connecti
     assert quickest(ring) < 0.12
 
 
-def test_a_timer_that_is_set_while_the_keeper_goes_to_sleep_runs_in_time(loop: Loop) -> None:
-    """By the thread that the keeper's last deed has woken, while another one reads and would not be done for long."""
+def test_a_timer_that_is_set_while_the_io_thread_goes_to_sleep_runs_in_time(loop: Loop) -> None:
+    """By the thread that the I/O thread's last deed has woken, while another one reads and would not be done for long."""
     done = Event(loop)
     rounds = 0
 
@@ -406,7 +406,7 @@ def test_an_event_set_from_another_thread_wakes_the_reader_at_once(loop: Loop, c
 
 
 class Steps:
-    """Replies to numbered requests, an event that the last one sets, and who took each: ("prompt" or "keeper", number, thread)."""
+    """Replies to numbered requests, an event that the last one sets, and who took each: ("prompt" or "I/O thread", number, thread)."""
 
     def __init__(self, loop: Loop, conn: Connection, count: int, fault: str = "") -> None:
         self.taken: list[tuple[str, int, int]] = []
@@ -424,7 +424,7 @@ class Steps:
             self.event.set("over")
 
     def handle(self, item: Any) -> None:
-        self.note("keeper", item)
+        self.note("I/O thread", item)
 
     def prompt(self, item: Any) -> bool:
         if self.fault and int(item.frame[4:]) == 2:
@@ -436,7 +436,7 @@ class Steps:
 
 
 def test_a_waiting_thread_serves_a_prompt_mailbox_itself(loop: Loop, conn: Connection) -> None:
-    """Unless the keeper was quicker to begin."""
+    """Unless the I/O thread was quicker to begin."""
     mine = 0
     for _ in range(200):
         steps = Steps(loop, conn, 3)
@@ -447,16 +447,16 @@ def test_a_waiting_thread_serves_a_prompt_mailbox_itself(loop: Loop, conn: Conne
     assert mine > 300
 
 
-def test_while_nobody_waits_the_keeper_serves_a_prompt_mailbox(loop: Loop, conn: Connection) -> None:
+def test_while_nobody_waits_the_io_thread_serves_a_prompt_mailbox(loop: Loop, conn: Connection) -> None:
     steps = Steps(loop, conn, 5)
     deadline = soon()
     while not steps.event.done and time.monotonic() < deadline:
         threading.Event().wait(0.001)
-    assert [(who, number) for who, number, _ in steps.taken] == [("keeper", number) for number in range(5)]
+    assert [(who, number) for who, number, _ in steps.taken] == [("I/O thread", number) for number in range(5)]
 
 
 @pytest.mark.parametrize("fault", ["declines", "is interrupted"])
-def test_what_prompt_does_not_end_goes_to_the_keeper_in_order(loop: Loop, conn: Connection, fault: str) -> None:
+def test_what_prompt_does_not_end_goes_to_the_io_thread_in_order(loop: Loop, conn: Connection, fault: str) -> None:
     for _ in range(50):
         steps = Steps(loop, conn, 6, fault)
         try:
@@ -465,4 +465,4 @@ def test_what_prompt_does_not_end_goes_to_the_keeper_in_order(loop: Loop, conn: 
             assert fault == "is interrupted"
             assert steps.event.wait(soon()) == "over"
         assert [number for _, number, _ in steps.taken] == list(range(6))
-        assert steps.taken[2][0] == "keeper"
+        assert steps.taken[2][0] == "I/O thread"

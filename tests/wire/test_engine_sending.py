@@ -99,7 +99,7 @@ def test_big_frames_of_several_threads_do_not_mix(conn: Connection) -> None:
 
 
 def test_what_one_thread_sends_leaves_while_another_reads(ends: tuple[Connection, socket.socket]) -> None:
-    """That one is in poll, for long, and the keeper sleeps as long as somebody reads."""
+    """That one is in poll, for long, and the I/O thread sleeps as long as somebody reads."""
     conn, theirs = ends
     first = conn.post(0, b"")
     reader = threading.Thread(target=first.wait, args=(soon(60.0),))
@@ -123,7 +123,7 @@ def test_what_is_sent_while_nobody_reads_leaves_soon() -> None:
             conn = loop.open(ours, "peer", "zookeeper", CAP)
             conn.post(0, b"")  # what stands behind it is collected, for whoever reads or waits next
             received(theirs, 12)
-            assert not Event(loop).ready_by(time.monotonic())  # somebody has just read: the keeper looks whether he comes again
+            assert not Event(loop).ready_by(time.monotonic())  # somebody has just read: the I/O thread looks whether he comes again
             begin = time.monotonic()
             conn.post(0, b"")
             received(theirs, 12)
@@ -143,7 +143,7 @@ def test_nobody_is_woken_who_does_not_read(monkeypatch: pytest.MonkeyPatch) -> N
     busy, go_on = threading.Event(), threading.Event()
     loop.call_soon(lambda: (busy.set(), go_on.wait(20)))
     try:
-        assert busy.wait(20), "the keeper is at something else, and does not read"
+        assert busy.wait(20), "the I/O thread is at something else, and does not read"
         conn = loop.open(ours, "peer", "zookeeper", CAP)
         assert not Event(loop).ready_by(time.monotonic())
         for number in range(3):

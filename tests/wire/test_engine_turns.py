@@ -21,10 +21,10 @@ from wireproto._net import WATCHES, Call, Connection, Descriptors, Loop, Mailbox
 from wireproto.errors import Disconnected
 
 KEEPER_X = 0.005
-"""Seconds that the keeper leaves to a thread that has just read, to come again."""
+"""Seconds that the I/O thread leaves to a thread that has just read, to come again."""
 
 
-def test_the_keeper_reads_at_once_what_a_handler_waits_for_when_a_thread_has_read(loop: Loop, port: int) -> None:
+def test_the_io_thread_reads_at_once_what_a_handler_waits_for_when_a_thread_has_read(loop: Loop, port: int) -> None:
     """It does not look first whether that thread comes back: of the handler's request nobody else would think."""
     conn = connect(loop, port)
     prompt = 0

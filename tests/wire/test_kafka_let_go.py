@@ -76,7 +76,7 @@ def test_a_reader_that_is_dropped_has_none(client: Any, topic: str, stop: Any) -
         del reader
         gc.collect()
         until(lambda: not own(client))
-    assert client.cluster.fetch_room.held == 0
+    assert client.cluster.fetch_budget.held == 0
 
 
 def test_the_connections_of_a_dropped_range_are_the_next_one_s(client: Any, topic: str) -> None:

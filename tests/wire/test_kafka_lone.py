@@ -110,8 +110,8 @@ def test_what_was_reserved_is_given_back(client: Any, topic: str) -> None:
             for number in range(5):
                 sent(producer, number)
                 assert reader.poll(20.0) is not None
-                assert client.cluster.fetch_room.held <= client.cluster.options.partition_bytes
-        assert client.cluster.fetch_room.held == 0
+                assert client.cluster.fetch_budget.held <= client.cluster.options.partition_bytes
+        assert client.cluster.fetch_budget.held == 0
 
 
 def test_a_member_whose_partition_goes_reads_no_more_of_it(client: Any, topic: str) -> None:

@@ -102,7 +102,7 @@ def test_a_fault_of_our_own_in_the_membership_is_raised_by_a_poll_and_the_next_o
 
 
 def test_a_member_that_is_forgotten_while_it_joins_takes_nothing(client: Any, topic: str) -> None:
-    """The keeper hears of it between the end of the join and the look at what it brought."""
+    """The I/O thread hears of it between the end of the join and the look at what it brought."""
     member = Member(client, topic, session_timeout=2.0, heartbeat_interval=0.2)
     with member.consumer as consumer:
         coordinator, forgotten = consumer._coordinator, []

@@ -117,9 +117,9 @@ def sasl_extensions(scene: Scene) -> None:
     assert b"\x01logicalCluster=lkc-1\x01" in bytes(sent.message.auth_bytes)
 
 
-def topic_patience(scene: Scene) -> None:
+def unknown_topic_timeout(scene: Scene) -> None:
     with pytest.raises(UnknownTopicOrPartition):
-        scene.connect(topic_patience=0.0).reader("nobody-made-it")
+        scene.connect(unknown_topic_timeout=0.0).reader("nobody-made-it")
     assert len(scene.seen.requests("Metadata")) == 1, "it is asked for once"
 
 

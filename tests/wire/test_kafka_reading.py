@@ -52,7 +52,7 @@ def count(reader: Any) -> tuple[int, int]:
     found = most = 0
     for batch in reader:
         found += len(batch)
-        most = max(most, reader._cluster.fetch_room.held)
+        most = max(most, reader._cluster.fetch_budget.held)
     return found, most
 
 
@@ -66,15 +66,15 @@ def test_readers_of_a_client_keep_to_one_bound_and_give_it_back(client: Any, top
         found, most = count(first)
         assert 0 < found < 1800
         assert most <= ROOM + PART
-    assert client.cluster.fetch_room.held == 0
+    assert client.cluster.fetch_budget.held == 0
 
 
 def test_a_closed_and_a_dropped_reader_give_back_what_they_held(client: Any, topic: str) -> None:
     reader = client.reader(topic, stop=LATEST)
     assert reader.poll(5.0) is not None
-    assert client.cluster.fetch_room.held > 0
+    assert client.cluster.fetch_budget.held > 0
     reader.close()
-    assert client.cluster.fetch_room.held == 0
+    assert client.cluster.fetch_budget.held == 0
 
 
 def test_a_paused_partition_does_not_hold_up_the_others(client: Any, topic: str) -> None:
@@ -98,7 +98,7 @@ def test_a_paused_partition_does_not_hold_up_the_others(client: Any, topic: str)
             batch = consumer.poll(1.0)
             found += len(batch) if batch is not None else 0
         assert found == 1800
-    assert client.cluster.fetch_room.held == 0
+    assert client.cluster.fetch_budget.held == 0
 
 
 @pytest.mark.parametrize(("slow", "partitions"), [(2, range(6)), (25, [3])])

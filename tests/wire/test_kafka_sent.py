@@ -51,7 +51,7 @@ def faults(broker: DevBroker) -> Iterator[Faults]:
 
 @pytest.fixture
 def client(broker: DevBroker, faults: Faults) -> Iterator[Any]:
-    with wireproto.connect(broker.url("kafka"), timeout=10.0, topic_patience=0.1) as made:
+    with wireproto.connect(broker.url("kafka"), timeout=10.0, unknown_topic_timeout=0.1) as made:
         yield made
 
 

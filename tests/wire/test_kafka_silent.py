@@ -121,7 +121,7 @@ def test_records_without_a_key_pass_by_a_leader_that_keeps_silent(broker: DevBro
     ):
         SecondNode(monkeypatch)(client.cluster.metadata, topic, 1, "127.0.0.1", stopped.port)
         stuck = producer.send(b"stuck", partition=1)
-        until(lambda: producer._sending._owing.silent, limit=ENOUGH)
+        until(lambda: producer._sending._unresponsive.silent, limit=ENOUGH)
         receipts = [producer.send(b"%d" % number) for number in range(20)]
         assert {receipt.position(SOON).partition for receipt in receipts[1:]} == {0}, "the first one's place may have been chosen before"
         monkeypatch.undo()  # the one that there is leads again
@@ -146,7 +146,7 @@ def test_small_records_without_a_key_leave_a_leader_that_stands_still(
         SecondNode(monkeypatch)(client.cluster.metadata, topic, where, "127.0.0.1", stopped.port)
         stuck = producer.send(b"stuck", partition=where)
         sending = producer._sending
-        until(lambda: sending._owing.silent if how == "keeps silent" else sending._unreached, limit=ENOUGH)
+        until(lambda: sending._unresponsive.silent if how == "keeps silent" else sending._unreached, limit=ENOUGH)
         assert {producer.send(b"%d" % number).position(SOON).partition for number in range(20)} == {1 - where}
         monkeypatch.undo()  # the one that there is leads again
         assert stuck.position(ENOUGH).partition == where

@@ -159,7 +159,7 @@ def test_what_was_handed_out_is_committed_before_a_join_however_short_the_polls(
         assert told[0] == {(topic, number): LogOffset(topic, number, 10) for number in (0, 1)}
 
 
-def test_a_member_and_a_producer_take_no_thread_but_the_keeper(broker: DevBroker, topic: str, faults: Faults) -> None:
+def test_a_member_and_a_producer_take_no_thread_but_the_io_thread(broker: DevBroker, topic: str, faults: Faults) -> None:
     """Names are numbers here, and nothing computes a key."""
     before = {thread.ident for thread in threading.enumerate()}
     port = broker.url("kafka").rpartition(":")[2]
@@ -178,7 +178,7 @@ def test_a_member_and_a_producer_take_no_thread_but_the_keeper(broker: DevBroker
         with client.reader(topic, stop=LATEST) as reader:
             assert sum(len(batch) for batch in reader) == 21
         mine = [thread.name for thread in threading.enumerate() if thread.ident not in before]
-    assert [name for name in mine if name.startswith("wireproto") and "keeper" not in name] == []
+    assert [name for name in mine if name.startswith("wireproto") and not name.startswith("wireproto-io")] == []
 
 
 def test_a_coordinator_that_keeps_silent_is_left_when_another_one_is_told(broker: DevBroker, topic: str) -> None:
@@ -203,7 +203,7 @@ def test_a_coordinator_that_keeps_silent_is_left_when_another_one_is_told(broker
 
 def test_what_was_told_of_a_topic_stands_when_the_time_runs_out_while_it_is_asked_again(broker: DevBroker, faults: Faults) -> None:
     """Else it hangs on a moment whether a deleted topic is told as such or as a time-out."""
-    with wireproto.connect(broker.url("kafka"), topic_patience=LATE) as client:
+    with wireproto.connect(broker.url("kafka"), unknown_topic_timeout=LATE) as client:
         client.admin().list_topics()
         asked = itertools.count()
         faults.stall("Metadata", 1000, when=lambda facts: next(asked) >= 2)  # two are answered
@@ -214,7 +214,7 @@ def test_what_was_told_of_a_topic_stands_when_the_time_runs_out_while_it_is_aske
 
 def test_what_was_told_of_a_partition_stands_when_the_time_runs_out_while_it_is_asked_again(broker: DevBroker, faults: Faults) -> None:
     """As above, for who has just made the topic and asks where it ends."""
-    with wireproto.connect(broker.url("kafka"), topic_patience=0.01) as client:
+    with wireproto.connect(broker.url("kafka"), unknown_topic_timeout=0.01) as client:
         client.admin().list_topics()
         asked = itertools.count()
         faults.stall("Metadata", 1000, when=lambda facts: next(asked) >= 2)

@@ -18,7 +18,7 @@ from wireproto.errors import Closed, ConcurrentUse, OptionError, Revoked
 from wireproto.kafka.codes import UnknownTopicOrPartition
 from wireproto.position import AtTime, LogOffset, MessageId
 
-PROTOCOL, BROKER, CLIENT = "kafka", {"auto_create": False}, {"timeout": 10.0, "topic_patience": 0.2, "max_wait": 0.05}
+PROTOCOL, BROKER, CLIENT = "kafka", {"auto_create": False}, {"timeout": 10.0, "unknown_topic_timeout": 0.2, "max_wait": 0.05}
 _numbers = itertools.count()
 
 

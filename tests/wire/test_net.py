@@ -287,7 +287,7 @@ def test_the_pool_backs_off_an_address_that_fails(loop: Loop) -> None:
     assert len(begun) == 1
     assert begin + 1.5 <= begun[0], "a pause that does not fit into the deadline is not sat out: the attempt has half of the time"
     with pytest.raises(ConnectError, match=r"connection refused: nothing listens there \(peer 127\.0\.0\.1:\d+\)"):
-        patient.get(("a", 1), "main", soon(0.2))  # time for the keeper to begin, and less than `BRIEF`
+        patient.get(("a", 1), "main", soon(0.2))  # time for the I/O thread to begin, and less than `BRIEF`
     assert patient.dialling(("a", 1)), "callers in a hurry do not bring the next attempt on"
 
 
@@ -377,7 +377,7 @@ def test_a_dialling_that_fails_behind_short_calls_is_told(loop: Loop, port: int)
     assert loop.connections == []
 
 
-def test_dialling_takes_no_thread_but_the_keeper(loop: Loop, port: int) -> None:
+def test_dialling_takes_no_thread_but_the_io_thread(loop: Loop, port: int) -> None:
     threads: set[str] = set()
 
     def handshake(conn: Connection, deadline: float) -> Steps[None]:
@@ -389,7 +389,7 @@ def test_dialling_takes_no_thread_but_the_keeper(loop: Loop, port: int) -> None:
     dials = [pool.dial(("a", number)) for number in range(1, 21)]
     conns = [one.wait(soon()) for one in dials]
     assert len({id(conn) for conn in conns}) == 20
-    assert threads - before == {"wireproto-keeper test"}
+    assert threads - before == {"wireproto-io test"}
 
 
 def test_a_client_that_is_closed_while_it_dials_leaves_no_socket_and_tells_who_waits(port: int, listener: socket.socket) -> None:

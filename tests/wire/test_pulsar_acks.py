@@ -23,7 +23,7 @@ LATER = 600.0
 """Seconds that no test takes: a group is not sent for its time."""
 
 
-class Handing(PulsarServer):
+class PollInProgress(PulsarServer):
     """Hands out the entries that no ACK has named whole at each consumer's first FLOW, and at each redelivery what that asks for.
 
     Attributes:
@@ -79,13 +79,13 @@ def take(queue: Any, count: int) -> list[Any]:
 
 
 @pytest.fixture
-def seven() -> Iterator[Handing]:
-    with Handing(singles(7)) as server:
+def seven() -> Iterator[PollInProgress]:
+    with PollInProgress(singles(7)) as server:
         yield server
 
 
 def test_acks_of_many_messages_leave_as_one_command() -> None:
-    with Handing([*singles(300), [b"a", b"b", b"c"]]) as server, wireproto.connect(server.url, ack_group_time=LATER) as client:
+    with PollInProgress([*singles(300), [b"a", b"b", b"c"]]) as server, wireproto.connect(server.url, ack_group_time=LATER) as client:
         with client.queue("t", "group") as queue:
             for delivery in take(queue, 302):
                 delivery.ack()
@@ -102,7 +102,7 @@ def test_acks_of_many_messages_leave_as_one_command() -> None:
 
 
 def test_a_group_of_a_thousand_entries_does_not_wait_for_its_time() -> None:
-    with Handing(singles(1000)) as server, wireproto.connect(server.url) as client:
+    with PollInProgress(singles(1000)) as server, wireproto.connect(server.url) as client:
         queue = client.queue("t", "group", receive_messages=2000, ack_group_time=LATER)
         for delivery in take(queue, 1000):
             assert server.count("ack") == 0
@@ -111,14 +111,14 @@ def test_a_group_of_a_thousand_entries_does_not_wait_for_its_time() -> None:
         assert len(server.said()[0]) == 1000
 
 
-def test_an_ack_leaves_in_its_time_while_the_worker_is_busy_elsewhere(seven: Handing) -> None:
+def test_an_ack_leaves_in_its_time_while_the_worker_is_busy_elsewhere(seven: PollInProgress) -> None:
     with wireproto.connect(seven.url) as client, client.queue("t", "group") as queue:
         for delivery in take(queue, 7):
             delivery.ack()
         until(lambda: seven.gone == set(range(7)), "all acks come, and nobody calls")
 
 
-def test_an_ack_that_is_waited_for_and_one_without_a_group_are_answered_when_they_return(seven: Handing) -> None:
+def test_an_ack_that_is_waited_for_and_one_without_a_group_are_answered_when_they_return(seven: PollInProgress) -> None:
     with wireproto.connect(seven.url, ack_group_time=LATER) as client:
         with client.queue("t", "group") as queue:
             first, second = take(queue, 2)
@@ -134,7 +134,7 @@ def test_an_ack_that_is_waited_for_and_one_without_a_group_are_answered_when_the
             client.queue("t", "group", ack_group_time=-1)
 
 
-def test_what_is_acked_is_ended(seven: Handing) -> None:
+def test_what_is_acked_is_ended(seven: PollInProgress) -> None:
     with wireproto.connect(seven.url, ack_group_time=LATER) as client, client.queue("t", "group") as queue:
         first, second = take(queue, 2)
         first.ack()
@@ -147,12 +147,12 @@ def test_what_is_acked_is_ended(seven: Handing) -> None:
         assert seven.count("redeliverUnacknowledgedMessages") == 0
 
 
-def lose(server: Handing) -> None:
+def lose(server: PollInProgress) -> None:
     """The connection of the worker breaks."""
     server.links[-1].close()
 
 
-def unload(server: Handing) -> None:
+def unload(server: PollInProgress) -> None:
     """The broker closes the worker's consumer."""
     ident = server.commands("subscribe")[-1].consumer_id
     server.links[-1].send(api.CommandCloseConsumer(consumer_id=ident, request_id=2**64 - 1))
@@ -161,10 +161,10 @@ def unload(server: Handing) -> None:
 @pytest.mark.parametrize("sent", [False, True])
 @pytest.mark.parametrize("breaks", [lose, unload])
 def test_what_was_acked_and_not_answered_before_its_consumer_was_lost_is_acked_again_alone(
-    breaks: Callable[[Handing], None], sent: bool
+    breaks: Callable[[PollInProgress], None], sent: bool
 ) -> None:
     """Whether the ACK had not left yet, or was not answered. Of a batch one message was acked, and another one is in hand."""
-    with Handing([[b"a", b"b", b"c"], *singles(5)]) as server, wireproto.connect(server.url, ack_group_time=LATER) as client:
+    with PollInProgress([[b"a", b"b", b"c"], *singles(5)]) as server, wireproto.connect(server.url, ack_group_time=LATER) as client:
         with client.queue("t", "group") as queue:
             held = take(queue, 8)
             server.silent = True
@@ -192,7 +192,7 @@ def test_what_was_acked_and_not_answered_before_its_consumer_was_lost_is_acked_a
         assert server.gone == {0, 1, 2}
 
 
-def test_what_comes_again_before_its_ack_has_left_is_not_handed_out_twice(seven: Handing) -> None:
+def test_what_comes_again_before_its_ack_has_left_is_not_handed_out_twice(seven: PollInProgress) -> None:
     """Somebody asked the broker for it while the group waited."""
     with wireproto.connect(seven.url, ack_group_time=LATER) as client, client.queue("t", "group") as queue:
         for delivery in take(queue, 6):
@@ -206,7 +206,7 @@ def test_what_comes_again_before_its_ack_has_left_is_not_handed_out_twice(seven:
         assert seven.gone == set(range(6))
 
 
-def refused(error: Any, times: int, server: Handing) -> None:
+def refused(error: Any, times: int, server: PollInProgress) -> None:
     """The broker refuses so many ACKs."""
 
     def ack(link: Link, ask: Any) -> Any:
@@ -218,7 +218,7 @@ def refused(error: Any, times: int, server: Handing) -> None:
 
 
 @pytest.mark.parametrize("call", ["receive", "flush", "close"])
-def test_an_ack_that_the_broker_refuses_is_raised_once_and_told(call: str, seven: Handing, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_ack_that_the_broker_refuses_is_raised_once_and_told(call: str, seven: PollInProgress, caplog: pytest.LogCaptureFixture) -> None:
     refused(api.NotAllowedError, 1, seven)
     with wireproto.connect(seven.url, ack_group_time=0.05) as client:
         queue = client.queue("t", "group")
@@ -243,7 +243,7 @@ def test_an_ack_that_the_broker_refuses_is_raised_once_and_told(call: str, seven
     assert any("7:0:-1, 7:1:-1" in record.getMessage() for record in caplog.records if record.levelname == "WARNING")
 
 
-def test_an_ack_that_is_refused_for_a_passing_reason_is_sent_again(seven: Handing) -> None:
+def test_an_ack_that_is_refused_for_a_passing_reason_is_sent_again(seven: PollInProgress) -> None:
     refused(api.ServiceNotReady, 2, seven)
     with wireproto.connect(seven.url, ack_group_time=0.05) as client, client.queue("t", "group") as queue:
         for delivery in take(queue, 7)[:2]:
@@ -255,7 +255,7 @@ def test_an_ack_that_is_refused_for_a_passing_reason_is_sent_again(seven: Handin
 
 def test_a_release_comes_behind_the_acks_of_what_else_its_entry_holds() -> None:
     """Else another worker would be handed what is done."""
-    with Handing([[b"a", b"b", b"c"]]) as server, wireproto.connect(server.url, ack_group_time=LATER) as client:
+    with PollInProgress([[b"a", b"b", b"c"]]) as server, wireproto.connect(server.url, ack_group_time=LATER) as client:
         with client.queue("t", "group") as queue:
             first, second = take(queue, 2)
             first.ack()
@@ -268,7 +268,7 @@ def test_a_release_comes_behind_the_acks_of_what_else_its_entry_holds() -> None:
         assert server.gone == {0}
 
 
-def test_a_close_sends_all_and_waits_for_the_answers(seven: Handing) -> None:
+def test_a_close_sends_all_and_waits_for_the_answers(seven: PollInProgress) -> None:
     go = threading.Event()
 
     def ack(link: Link, ask: Any) -> Any:
@@ -291,7 +291,7 @@ def test_a_close_sends_all_and_waits_for_the_answers(seven: Handing) -> None:
         assert seven.order("ack", "close_consumer") == ["ack", "close_consumer"]
 
 
-def test_a_flush_and_a_close_keep_their_time_and_name_what_may_come_again(seven: Handing) -> None:
+def test_a_flush_and_a_close_keep_their_time_and_name_what_may_come_again(seven: PollInProgress) -> None:
     seven.silent = True
     with wireproto.connect(seven.url, ack_group_time=LATER) as client:
         queue = client.queue("t", "group")
@@ -306,7 +306,7 @@ def test_a_flush_and_a_close_keep_their_time_and_name_what_may_come_again(seven:
             assert [delivery.value for delivery in take(queue, 7)] == [b"%d" % number for number in range(7)]
 
 
-def test_a_close_while_another_thread_receives_sends_all(seven: Handing) -> None:
+def test_a_close_while_another_thread_receives_sends_all(seven: PollInProgress) -> None:
     with wireproto.connect(seven.url, ack_group_time=LATER) as client:
         queue = client.queue("t", "group")
         for delivery in take(queue, 7):
@@ -327,7 +327,7 @@ def test_a_close_while_another_thread_receives_sends_all(seven: Handing) -> None
 
 
 def test_asyncio_has_the_same_groups() -> None:
-    async def work(server: Handing) -> None:
+    async def work(server: PollInProgress) -> None:
         async with aio.connect(server.url, ack_group_time=LATER) as client:
             async with client.queue("t", "group") as queue:
                 held = [await queue.receive(LONG) for _ in range(4)]
@@ -349,11 +349,11 @@ def test_asyncio_has_the_same_groups() -> None:
                 await fifth.ack()
             assert server.gone == {0, 1, 2, 3, 4}
 
-    with Handing(singles(7)) as server:
+    with PollInProgress(singles(7)) as server:
         asyncio.run(asyncio.wait_for(work(server), LONG))
 
 
-def test_a_close_within_a_receive_that_a_signal_handler_broke_into_sends_all(seven: Handing) -> None:
+def test_a_close_within_a_receive_that_a_signal_handler_broke_into_sends_all(seven: PollInProgress) -> None:
     """Nobody else takes in the answers then, and the close does not wait for its whole time."""
     with wireproto.connect(seven.url, ack_group_time=LATER) as client:
         queue = client.queue("t", "group")

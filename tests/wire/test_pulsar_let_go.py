@@ -56,7 +56,7 @@ def kept(refs: Refs) -> list[Any]:
 
 
 def gone(refs: Refs) -> None:
-    """The keeper may still be in a step of one when its close is over: that is waited for, an hour is not."""
+    """The I/O thread may still be in a step of one when its close is over: that is waited for, an hour is not."""
     until(lambda: not kept(refs), "closed producers are kept")
 
 
@@ -175,7 +175,7 @@ def test_transactions_that_were_closed_under_asyncio_are_not_kept(broker: DevBro
 
 
 async def all_gone(refs: Refs) -> None:
-    """As `gone`, where the event loop is the keeper."""
+    """As `gone`, where the event loop is the I/O thread."""
     deadline = asyncio.get_running_loop().time() + 60.0
     while kept(refs):
         assert asyncio.get_running_loop().time() < deadline, "closed producers are kept"

@@ -64,15 +64,15 @@ def test_a_small_window_never_runs_dry(broker: DevBroker, role: str, batching: b
 
 def granted(reading: Any) -> int:
     """What we take the broker's permits for."""
-    count: int = reading._feed.parts[0].permits._granted
+    count: int = reading._stream.parts[0].permits._granted
     return count
 
 
 def at_broker(reading: Any) -> int:
     """What the broker has: none where it is in debt."""
-    part = reading._feed.parts[0]
+    part = reading._stream.parts[0]
     deadline = time.monotonic() + 20.0
-    stats = reading._tasks.drive(reading._feed.ask(part, api.CommandConsumerStats(consumer_id=part.id), deadline), deadline)
+    stats = reading._tasks.drive(reading._stream.ask(part, api.CommandConsumerStats(consumer_id=part.id), deadline), deadline)
     count: int = stats.availablePermits
     return count
 
@@ -169,7 +169,7 @@ def test_a_batch_comes_whole_to_who_takes_one_at_a_time(broker: DevBroker) -> No
             delivery = queue.receive(20.0)
             assert delivery is not None
             places.append((delivery.position.entry, delivery.position.index))
-            assert len(queue._next) + len(queue._feed.parts[0].frames) < 10, "no batch comes beside another one"
+            assert len(queue._next) + len(queue._stream.parts[0].frames) < 10, "no batch comes beside another one"
             delivery.ack(20.0)
         first = places[0][0]
         assert places == [(first + entry, index) for entry in range(3) for index in range(10)]

@@ -12,7 +12,7 @@ import wireproto
 from patience import until
 from wireproto.devbroker import DevBroker
 from wireproto.errors import WireprotoError
-from wireproto.flow.untold import MOST, Untold
+from wireproto.flow.unreported_errors import MOST, UnreportedErrors
 
 REFUSALS = {"kafka": ("Produce", 87), "pulsar": ("send", 22), "rocketmq": ("SendMessageV2", 13), "zookeeper": ("create", -102)}
 """Whatever cannot succeed later: a bad record, a forbidden one, no rights."""
@@ -119,11 +119,11 @@ def test_a_batch_s_failure_is_told_when_the_receipts_of_all_its_records_told_it(
 
 def test_there_are_never_too_many_to_tell() -> None:
     """Who has thousands fail and looks at no receipt keeps no memory for each, and is told all the same."""
-    kept = Untold()
+    kept = UnreportedErrors()
     for number in range(MOST + 5):
         kept.note(number, WireprotoError(str(number)))
     assert len(kept) == MOST
     for number in range(MOST + 5):
-        kept.told(number)
+        kept.reported(number)
     assert str(kept.take()) == str(WireprotoError(str(MOST))), "one that was not kept may have been told: better twice than never"
     assert kept.take() is None

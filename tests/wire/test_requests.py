@@ -69,7 +69,7 @@ def test_a_kafka_route_asks_for_its_node_first(broker: DevBroker, route: dict[st
 def test_a_kafka_leader_is_looked_up_by_topic_and_partition(broker: DevBroker) -> None:
     with opened(broker, "kafka")[0] as other:
         topic = new(other, 2)
-    client, seen = opened(broker, "kafka", topic_patience=0.2)
+    client, seen = opened(broker, "kafka", unknown_topic_timeout=0.2)
     with client:
         client.request(k.ListGroupsRequest(), leader=(topic, 1))
         asked = [one.message.topics[0].name for one in seen.requests("Metadata") if one.message.topics]
@@ -77,7 +77,7 @@ def test_a_kafka_leader_is_looked_up_by_topic_and_partition(broker: DevBroker) -
         begun = time.monotonic()
         with pytest.raises(UnknownTopicOrPartition, match="there is no topic 'nowhere': create it, or connect with auto_create=true"):
             client.request(k.ListGroupsRequest(), leader=("nowhere", 0), timeout=LONG)
-        assert time.monotonic() - begun < LONG / 2, "it was looked for longer than topic_patience"
+        assert time.monotonic() - begun < LONG / 2, "it was looked for longer than unknown_topic_timeout"
 
 
 def test_a_kafka_node_that_is_not_there_is_told(broker: DevBroker) -> None:

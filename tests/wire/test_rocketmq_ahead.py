@@ -47,7 +47,7 @@ def test_all_readers_of_a_client_hold_no_more_than_fetch_memory(client: RocketCl
             nonlocal most
             for reader, into in zip((first, second), found, strict=True):
                 batch = reader.poll(0.2)
-                most = max(most, other.cluster.fetch_room.held)
+                most = max(most, other.cluster.fetch_budget.held)
                 into.extend(batch.values() if batch is not None else [])
             return first.done and second.done
 
@@ -55,7 +55,7 @@ def test_all_readers_of_a_client_hold_no_more_than_fetch_memory(client: RocketCl
     assert 50_000 < most < 100_000 + 2 * 40_000
     for into in found:
         assert sorted(into) == sorted(values)
-    assert other.cluster.fetch_room.held == 0
+    assert other.cluster.fetch_budget.held == 0
 
 
 def test_nothing_is_passed_over_where_a_signal_breaks_into_a_poll(
@@ -85,7 +85,7 @@ def test_nothing_is_passed_over_where_a_signal_breaks_into_a_poll(
     for queue in range(4):
         mine = [value for value in found if int(value.rstrip(b"\0")) % 4 == queue]
         assert mine == values[queue::4]
-    assert client.cluster.fetch_room.held == 0
+    assert client.cluster.fetch_budget.held == 0
 
 
 def test_a_seek_to_a_place_that_is_gone_is_told_by_a_reader_from_the_first_record_on(client: RocketClient, topic: str) -> None:

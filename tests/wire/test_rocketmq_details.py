@@ -21,8 +21,8 @@ from wireproto.rocketmq.admin import ready
 from wireproto.rocketmq.bodies import TopicRouteData
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.messages import GetMaxOffsetRequest
+from wireproto.rocketmq.offset_lookup import store_time
 from wireproto.rocketmq.route import RouteCache
-from wireproto.rocketmq.times import store_time
 
 PROTOCOL, BROKER = "rocketmq", {"auto_create": False}
 
@@ -37,7 +37,7 @@ def test_a_pull_says_all_that_brokers_go_by(client: RocketClient, topic: str, se
     assert one.header.ext == common | here
     with client.reader(topic, group="readers", pull_suspend=2.5) as reader:
         until(lambda: (reader.poll(0.05), len(seen.requests("PullMessage")) > 2)[1])
-        assert reader._fetcher._patience == (10.0, 2.5 + fetch.GRACE), "for a pull, and one that is held"
+        assert reader._fetcher._reply_timeouts == (10.0, 2.5 + fetch.GRACE), "for a pull, and one that is held"
         assert fetch.GRACE == 15.0, "brokers look at held pulls each 5 s"
     first, held = [request.header.ext for request in seen.requests("PullMessage")[1:3]]
     said = common | {"consumerGroup": "readers", "maxMsgNums": "32"}
@@ -75,9 +75,9 @@ def test_a_member_in_the_middle_of_a_poll_hears_of_another_one(client: RocketCli
 
     threading.Thread(target=poll, daemon=True).start()
     until(lambda: busy(first))
-    looked = first._sharing.member.crowd
+    looked = first._assignment.member.crowd
     with dial().consumer(topic, group, rebalance_interval=600.0):
-        until(lambda: first._sharing.member.crowd == 2, "the first member has not looked at its group", 20.0)
+        until(lambda: first._assignment.member.crowd == 2, "the first member has not looked at its group", 20.0)
         assert looked == 1
     client.producer(topic).send(b"x", partition=0)
     assert ended.wait(50.0)

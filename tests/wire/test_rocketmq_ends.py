@@ -60,7 +60,7 @@ def test_a_client_that_could_not_be_made_leaves_no_connection_behind(broker: Dev
 def test_a_member_that_was_closed_is_not_kept_by_its_timers(client: RocketClient, topic: str) -> None:
     consumer = client.consumer(topic, f"g-{topic}", heartbeat_interval=0.05, max_poll_interval=0.1)
     consumer.poll(0.0)
-    gone = weakref.ref(consumer._sharing.member)
+    gone = weakref.ref(consumer._assignment.member)
     consumer.close()
     del consumer
     until(lambda: gc.collect() is not None and gone() is None, "the member of a closed consumer is still there", 20.0)
@@ -73,13 +73,13 @@ def test_a_retry_topic_that_is_not_there_is_looked_for_again_and_read_when_it_is
     retry = f"%RETRY%g-{topic}"
     faults.error("GetRouteInfoByTopic", 17, times=-1, when=of_topic(retry))
     with client.consumer(topic, f"g-{topic}", rebalance_interval=600.0) as consumer:
-        assert (retry, 0) not in consumer._sharing.queues
+        assert (retry, 0) not in consumer._assignment.queues
         assert consumer.assignment == {(topic, 0)}
         looks = lambda: [one.at for one in seen.requests("GetRouteInfoByTopic") if one.message.topic == retry]  # noqa: E731
         before = len(looks())
         until(lambda: (consumer.poll(0.05), len(looks()) > before)[1])
         faults.clear()
-        until(lambda: (consumer.poll(0.05), (retry, 0) in consumer._sharing.queues)[1])
+        until(lambda: (consumer.poll(0.05), (retry, 0) in consumer._assignment.queues)[1])
         assert consumer.assignment == {(topic, 0)}, "it is no topic of the user's"
     assert looks()[-1] - looks()[before - 1] >= 0.7, "not at each poll"
 
@@ -155,7 +155,7 @@ def test_a_member_that_was_closed_is_not_kept(client: RocketClient, topic: str, 
         role.poll(0.1)
     else:
         role.receive(0.1)
-    sharing, member = weakref.ref(role._sharing), weakref.ref(role._sharing.member)
+    sharing, member = weakref.ref(role._assignment), weakref.ref(role._assignment.member)
     role.close()
     del role
 

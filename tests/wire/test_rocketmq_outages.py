@@ -320,7 +320,7 @@ def test_a_place_whose_commit_is_refused_for_a_while_is_gone_to_in_the_end(
         polled.found.clear()
         refused.error("UpdateConsumerOffset", code, times=-1)
         seen = refused.seen("UpdateConsumerOffset")
-        consumer._sharing.member.reset({(topic, "calm", 0): 2, (topic, "dev", 0): 3})
+        consumer._assignment.member.reset({(topic, "calm", 0): 2, (topic, "dev", 0): 3})
         polled.until([b"14", b"18"])
         while refused.seen("UpdateConsumerOffset") < seen + 2:
             polled.step()

@@ -58,7 +58,7 @@ def shared_out(client: RocketClient, topic: str, held: int) -> tuple[Any, str]:
 
 def computed(member: Any, topic: str) -> int:
     """Queues of a topic in the share that was computed beside the member's owner, who has not looked yet; -1: there is none."""
-    round_ = member._sharing._round
+    round_ = member._assignment._round
     return sum(name == topic for name, _ in round_.result().queues) if round_ is not None and round_.done else -1
 
 
@@ -86,15 +86,15 @@ def test_a_queue_that_was_another_member_s_for_a_while_is_known_for_lost(client:
             until(lambda: (two.poll(0.1), two.assignment)[1])
             [theirs] = two.assignment
             two.commit({theirs: LogOffset(*theirs, 1)})
-            until(lambda: one._sharing._round is not None and one._sharing._round.done)
-        until(lambda: len(one._sharing._older) > 0)
+            until(lambda: one._assignment._round is not None and one._assignment._round.done)
+        until(lambda: len(one._assignment._older) > 0)
         assert len(one.assignment) == 2, "as it saw last"
         with pytest.raises(Revoked) as caught:
             one.commit()
         assert caught.value.partitions == (theirs,)
         until(lambda: (one.poll(0.1), len(one.assignment) == 2)[1])
         assert {place.offset for place in client.admin().group_positions(group, f"{topic}-two").values()} == {1}
-        assert not one._sharing._older
+        assert not one._assignment._older
 
 
 def test_a_share_from_a_moment_without_its_broker_takes_no_queue_away(client: RocketClient, topic: str) -> None:
@@ -102,7 +102,7 @@ def test_a_share_from_a_moment_without_its_broker_takes_no_queue_away(client: Ro
     put(client, topic, 3)
     with client.consumer(topic, f"g-{topic}") as consumer:
         drained(consumer, 3)
-        sharing, ours = consumer._sharing, consumer.assignment
+        sharing, ours = consumer._assignment, consumer.assignment
         sharing._shared(Share({}, frozenset(), frozenset({(topic, "dev"), (sharing.retry_topic, "dev")})))
         assert consumer.assignment == ours
         assert sharing.member.next_look <= time.monotonic() + 1.0
@@ -135,7 +135,7 @@ def test_who_loses_a_queue_that_is_not_to_be_read_is_not_told_of_another_member(
     lost = f"{topic}-two"
     with one:
         lowered(client, lost)
-        one._sharing.member.members_changed()
+        one._assignment.member.members_changed()
         until(lambda: (one.poll(0.1), len(one.assignment) == 1)[1])
         with pytest.raises(Revoked, match=r"two\[1\] is not to be read now, by its topic's route; the other positions are committed"):
             one.commit()
@@ -150,8 +150,8 @@ def test_a_worker_that_lost_a_queue_is_told_why(client: RocketClient, dial: Any,
     with client.queue(f"{topic}-w", f"g-{topic}-w") as worker:
         message = worker.receive(10.0)
         lowered(client, f"{topic}-w")
-        worker._sharing.member.members_changed()
-        until(lambda: (worker.receive(0.1), len(worker._sharing.asked_for()) == 1)[1])
+        worker._assignment.member.members_changed()
+        until(lambda: (worker.receive(0.1), len(worker._assignment.asked_for()) == 1)[1])
         with pytest.raises(Revoked, match=r"w\[1\] is not to be read now, by its topic's route: the message comes again when it is"):
             message.ack()
 
@@ -160,6 +160,6 @@ def test_who_was_out_of_the_group_is_told_so(client: RocketClient, topic: str) -
     put(client, topic, 3)
     with client.consumer(topic, f"g-{topic}", max_poll_interval=0.3) as consumer:
         drained(consumer, 3)
-        until(lambda: consumer._sharing.member.left)
+        until(lambda: consumer._assignment.member.left)
         with pytest.raises(Revoked, match="was given up, since nothing was polled for max_poll_interval"):
             consumer.commit()

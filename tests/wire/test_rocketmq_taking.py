@@ -386,8 +386,8 @@ def test_a_batch_whose_work_failed_is_not_committed(client: RocketClient, topic:
 
 def expelled(client: RocketClient, seen: Recording, consumer: Any) -> None:
     """Wait until the member has left because nobody polled, and its broker knows."""
-    seen.wait("UnregisterClient", timeout=30.0, when=lambda gone: gone.message.client_id == consumer._sharing.member.id)
-    until(lambda: consumer._sharing.member.left)
+    seen.wait("UnregisterClient", timeout=30.0, when=lambda gone: gone.message.client_id == consumer._assignment.member.id)
+    until(lambda: consumer._assignment.member.left)
 
 
 @pytest.mark.parametrize("how", ["commit", "positions", "auto", "close"])

@@ -85,7 +85,7 @@ def test_that_a_group_was_set_is_told(client: RocketClient, topic: str, told: An
         end = client.admin().positions(topic, LATEST)[topic, 0].offset  # one that was answered late was sent twice
         before = end if offset == 2 else r"\d+"
         if by == "a push":
-            member._sharing.member.reset({(topic, "dev", 0): offset})
+            member._assignment.member.reset({(topic, "dev", 0): offset})
         else:
             reset = InvokeBrokerToResetOffsetRequest(topic=topic, group=f"g-{topic}", timestamp=0, is_force=True, queue_id=0, offset=offset)
             client.request(reset, to=(topic, 0))

@@ -17,9 +17,9 @@ import pytest
 import wireproto
 from patience import until
 from wireproto._net import Event
+from wireproto.deadlines import deadline_after
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.rocketmq import stored
-from wireproto.due import due
 from wireproto.errors import Aborted, Closed, OptionError, OutcomeUnknown, TransportError, UsageError, ValueUnsupported
 from wireproto.net.task import Steps, Task, steps_of
 from wireproto.rocketmq import checks, codes
@@ -204,7 +204,7 @@ def test_an_end_that_has_left_is_the_clients_and_not_that_of_the_thread_that_wai
         half = as_stored(client, work, topic)
         faults.delay(UNKNOWN_HERE, 1.5)
         with pytest.raises(KeyboardInterrupt):
-            client.cluster.drive(broken_off(half._end("commit", due(LATE)), "the end of A0"), due(LATE))
+            client.cluster.drive(broken_off(half._end("commit", deadline_after(LATE)), "the end of A0"), deadline_after(LATE))
         until(lambda: half.state is State.COMMITTING)
         with pytest.raises(UsageError, match="is being committed; an end is sent once"):
             half.abort()
@@ -220,7 +220,7 @@ def test_an_end_whose_connection_was_closed_just_before_it_has_not_left(broker: 
     recording = broker.record("rocketmq")
     with client.transactional("g", undecided) as work:
         half = as_stored(client, work, topic)
-        address = client.cluster.route(topic, due(LATE)).queues[0].address
+        address = client.cluster.route(topic, deadline_after(LATE)).queues[0].address
 
         def closed(half: HalfMessage, until: float) -> Steps[Any]:
             conn = yield from client.cluster.connecting(address, until)
@@ -390,7 +390,7 @@ class Asked:
         assert done.wait(LATE)
 
     def take(self, *names: str, table: int = 0) -> None:
-        """The same, in the keeper."""
+        """The same, in the I/O thread."""
         body = [
             stored.encode(stored.Message("t", b"v", f"UNIQ_KEY\x01{name}\x02".encode()), 0, 0, 0, 0, ("127.0.0.1", 1)) for name in names
         ]
@@ -399,7 +399,7 @@ class Asked:
             self.checks._take(Question(self._peer, header.replace(transaction_id=name), stored_as))  # type: ignore[arg-type]
 
 
-def test_one_check_runs_at_a_time_and_not_in_the_keeper(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_check_runs_at_a_time_and_not_in_the_io_thread(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: set[int] = set()
     running: list[str] = []
     go = threading.Event()
@@ -413,8 +413,8 @@ def test_one_check_runs_at_a_time_and_not_in_the_keeper(client: Any, monkeypatch
         return "commit"
 
     asked = Asked(client, monkeypatch, check)
-    keeper: list[int] = []
-    client.loop.call_soon(lambda: keeper.append(threading.get_ident()))
+    io_thread: list[int] = []
+    client.loop.call_soon(lambda: io_thread.append(threading.get_ident()))
     asked.ask("a", "b", "c", table=1)
     until(lambda: running)
     asked.ask("b", table=2)  # the broker has stored it anew: the first place of it is none any more
@@ -422,7 +422,7 @@ def test_one_check_runs_at_a_time_and_not_in_the_keeper(client: Any, monkeypatch
     go.set()
     until(lambda: len(asked.answers) == 4)
     assert asked.answers == [("a", 8, 1), ("b", 8, 2), ("c", 8, 1), ("d", 8, 3)]
-    assert not threads & {*keeper, threading.get_ident()}
+    assert not threads & {*io_thread, threading.get_ident()}
 
 
 class NoTruth:

@@ -12,8 +12,8 @@ import pytest
 
 import wireproto.aio
 from wire.test_rocketmq_transactional import LATE, UNKNOWN_HERE, Asked, undecided
+from wireproto.deadlines import deadline_after
 from wireproto.devbroker import DevBroker
-from wireproto.due import due
 from wireproto.errors import Closed, OptionError, ValueUnsupported
 from wireproto.rocketmq import codes
 from wireproto.rocketmq.half import CheckedMessage, HalfMessage, Place, State, Verdict
@@ -175,7 +175,7 @@ def test_the_close_waits_for_an_end_whose_wait_was_cancelled(broker: DevBroker, 
 
     async def body(client: wireproto.aio.Client) -> None:
         work = await client.transactional("g", undecided)
-        queue = (await client._here().drive(client._made.cluster.routing(topic, due(LATE)))).queues[0]
+        queue = (await client._here().drive(client._made.cluster.routing(topic, deadline_after(LATE)))).queues[0]
         made = HalfMessage(work._role, topic, (0, queue.broker, queue.queue_id), "A0", Place(0, 0))
         half = wireproto.aio.HalfMessage(work, made)
         faults.delay(UNKNOWN_HERE, 0.5)

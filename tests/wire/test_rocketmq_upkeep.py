@@ -19,7 +19,7 @@ from wireproto.errors import BrokerError, Closed, Disconnected, TimedOut, Unansw
 from wireproto.net.task import Steps
 from wireproto.position import LATEST, LogOffset
 from wireproto.rocketmq import cluster as clusters
-from wireproto.rocketmq import dispatch, fastjson, lanes, member, record
+from wireproto.rocketmq import dispatch, fastjson, member, queue_selector, record
 from wireproto.rocketmq.admin import RocketAdmin
 from wireproto.rocketmq.bodies import ConsumerConnection
 from wireproto.rocketmq.client import RocketClient
@@ -82,7 +82,7 @@ def test_a_member_comes_back_by_itself_where_connections_are_refused_for_a_while
 
 def test_a_share_is_looked_at_again_after_rebalance_interval_or_sooner_where_that_was_asked_for(client: RocketClient, topic: str) -> None:
     with client.consumer(topic, f"g-{topic}", rebalance_interval=50.0) as consumer:
-        ours = consumer._sharing.member
+        ours = consumer._assignment.member
         begun = time.monotonic()
         client.cluster.drive(ours.sharing(begun + 30.0), begun + 30.0)
         assert ours.next_look <= time.monotonic() + 50.0
@@ -100,14 +100,14 @@ def test_a_broker_that_was_silent_is_asked_last_and_not_waited_for_for_a_while(
     client: RocketClient, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with client.consumer(topic, f"g-{topic}") as consumer:
-        ours, now = consumer._sharing.member, time.monotonic()
+        ours, now = consumer._assignment.member, time.monotonic()
         monkeypatch.setattr(member, "time", SimpleNamespace(monotonic=lambda: now, time=time.time))
         assert (ours.ails("h:1"), ours.ails(None)) == (False, True)
-        assert [ours.patience("h:1", now + left) - now for left in (2.0, 60.0)] == pytest.approx([2.0, 3.0])
+        assert [ours.answer_by("h:1", now + left) - now for left in (2.0, 60.0)] == pytest.approx([2.0, 3.0])
         ours.ail("h:1")
         ours.ail(None)
         assert (ours.ails("h:1"), ours.ails("h:2")) == (True, False)
-        assert [ours.patience(address, now + 60.0) - now for address in ("h:1", "h:2", None)] == pytest.approx([0.2, 3.0, 0.2])
+        assert [ours.answer_by(address, now + 60.0) - now for address in ("h:1", "h:2", None)] == pytest.approx([0.2, 3.0, 0.2])
         now += 4.9
         assert ours.ails("h:1")
         now += 0.2
@@ -120,7 +120,7 @@ def test_a_round_asks_once_for_the_members_however_many_topics_there_are(client:
     for name in names[1:]:
         client.admin().create_topic(name)
     with client.consumer(names, f"g-{topic}", rebalance_interval=600.0) as consumer:
-        ours, before = consumer._sharing.member, len(seen.requests("GetConsumerListByGroup"))
+        ours, before = consumer._assignment.member, len(seen.requests("GetConsumerListByGroup"))
         until = client.deadline(30.0)
         found, unknown, _ = client.cluster.drive(ours.sharing(until), until)
         assert not unknown
@@ -132,7 +132,7 @@ def test_a_member_that_its_broker_does_not_list_says_that_it_is_there(
     client: RocketClient, topic: str, seen: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with client.consumer(topic, f"g-{topic}", rebalance_interval=600.0) as consumer:
-        ours = consumer._sharing.member
+        ours = consumer._assignment.member
         until, ask, enough = client.deadline(30.0), ours.offsets.members, 1 << 30
 
         def members(*of: Any) -> Steps[tuple[str, ...]]:
@@ -169,7 +169,7 @@ def test_who_leaves_a_group_says_so_when_its_last_heartbeat_is_answered(
     """Brokers may take the two in either order, and then list who is gone."""
     consumer = client.consumer(topic, f"g-{topic}", heartbeat_interval=300.0)
     met, slow = len(seen.replies("HeartBeat")), faults.delay("HeartBeat", 0.5)
-    beat = client.cluster.tasks.spawn(consumer._sharing.member.beating(client.deadline(30.0)), "a heartbeat that is answered late")
+    beat = client.cluster.tasks.spawn(consumer._assignment.member.beating(client.deadline(30.0)), "a heartbeat that is answered late")
     until(lambda: slow.times == 0)
     consumer.close()
     until(lambda: beat.done)
@@ -184,12 +184,12 @@ def test_who_has_left_a_group_beats_no_more(
 ) -> None:
     """Nor does a round that was under way, and finds itself in no list."""
     with client.consumer(topic, f"g-{topic}", rebalance_interval=600.0) as consumer:
-        ours = consumer._sharing.member
+        ours = consumer._assignment.member
         if how == "closed":
             consumer.close()
         else:
             monkeypatch.setattr(ours, "_wake", lambda: None)  # no round begins …
-            until(lambda: consumer._sharing._round is None or consumer._sharing._round.done)  # … nor is one under way
+            until(lambda: consumer._assignment._round is None or consumer._assignment._round.done)  # … nor is one under way
             ours._polled = -1e9
             ours._watch_owner()
             until(lambda: not client.admin().describe_group(f"g-{topic}").members)
@@ -240,7 +240,7 @@ def test_a_broker_without_a_master_holds_up_no_other_s_commit(client: RocketClie
         put(client, topic, 2, partition=partition)
     with client.consumer(topic, "g") as consumer:
         drained(consumer, 4)
-        commit, tried = consumer._sharing.member.offsets.commit, []
+        commit, tried = consumer._assignment.member.offsets.commit, []
 
         def away(of: str, queue: Queue, *how: Any) -> Steps[None]:
             tried.append(queue.queue_id)
@@ -249,7 +249,7 @@ def test_a_broker_without_a_master_holds_up_no_other_s_commit(client: RocketClie
             yield from commit(of, queue, *how)
 
         with monkeypatch.context() as patch:
-            patch.setattr(consumer._sharing.member.offsets, "commit", away)
+            patch.setattr(consumer._assignment.member.offsets, "commit", away)
             with pytest.raises(NoMaster):
                 consumer.commit()
         assert sorted(tried) == [0, 1]
@@ -361,7 +361,7 @@ def test_a_place_that_is_not_there_is_doubted_until_the_broker_has_told_how_far_
 
 
 def test_bytes_that_readers_hold_are_bounded_by_the_option(dial: Callable[..., RocketClient]) -> None:
-    assert dial(fetch_memory=1 << 20).cluster.fetch_room.limit == 1 << 20
+    assert dial(fetch_memory=1 << 20).cluster.fetch_budget.limit == 1 << 20
 
 
 def test_a_link_is_forgotten_when_the_queue_s_master_is_another_or_none(
@@ -407,7 +407,7 @@ def test_rows_of_a_key_share_a_command_while_nothing_moves_and_find_their_place_
 @pytest.mark.parametrize(("count", "anywhere", "stays"), [(1, False, True), (2, True, False), (0, False, False), (0, True, False)])
 def test_keys_wait_for_records_that_have_their_place_and_for_no_others(count: int, anywhere: bool, stays: bool) -> None:
     batch: Any = SimpleNamespace(count=count, anywhere=anywhere)
-    assert lanes._stays(batch) is stays
+    assert queue_selector._stays(batch) is stays
 
 
 def test_a_closed_worker_keeps_no_messages(client: RocketClient, topic: str) -> None:

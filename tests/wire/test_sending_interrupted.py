@@ -19,7 +19,7 @@ import wireproto
 from interrupting import Signal
 from wireproto.devbroker import DevBroker
 from wireproto.errors import WireprotoError
-from wireproto.flow.staying import Pace
+from wireproto.flow.linger import SendTimes
 from wireproto.kafka import sending as kafka
 from wireproto.net.retry import Policy
 from wireproto.pulsar import partition_producer
@@ -36,7 +36,7 @@ _numbers = itertools.count()
 def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     """RocketMQ's are short anyway."""
     for module in (kafka, pulsar):
-        monkeypatch.setattr(module, "Pace", partial(Pace, backoff=PROMPT))
+        monkeypatch.setattr(module, "SendTimes", partial(SendTimes, backoff=PROMPT))
     monkeypatch.setattr(kafka, "_AGAIN", PROMPT)
     monkeypatch.setattr(partition_producer, "RETRY", PROMPT)
 

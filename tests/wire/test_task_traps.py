@@ -280,7 +280,7 @@ def test_a_cancelled_task_is_told_where_it_waits(tasks: Tasks, loop: Loop) -> No
     task.cancel(Disconnected("the link is gone"))
     with pytest.raises(Disconnected, match="the link is gone"):
         task.wait(soon())
-    assert ended == ["wireproto-keeper test"]
+    assert ended == ["wireproto-io test"]
     never.set()  # nothing hangs on it any more
     task.cancel(Disconnected("again"))
     done = tasks.spawn(waiting(never), "after it")
@@ -294,7 +294,7 @@ def test_a_cancelled_task_is_told_where_it_waits(tasks: Tasks, loop: Loop) -> No
     assert len(ended) == 1
 
 
-def test_close_ends_all_tasks_in_the_keeper_and_tells_who_waits(port: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_close_ends_all_tasks_in_the_io_thread_and_tells_who_waits(port: int, caplog: pytest.LogCaptureFixture) -> None:
     loop = Loop("closing")
     tasks = Tasks(loop)
     conn = connect(loop, port)
@@ -339,7 +339,7 @@ def test_close_ends_all_tasks_in_the_keeper_and_tells_who_waits(port: int, caplo
     assert time.monotonic() - start < KEPT
     thread.join(20)
     assert len(failed) == 1
-    assert ended.count("wireproto-keeper closing: client 'closing' is closed") >= 3
+    assert ended.count("wireproto-io closing: client 'closing' is closed") >= 3
     assert all(task.done for task in every)
     for task in every:
         with pytest.raises(Closed):
@@ -460,7 +460,7 @@ def test_a_task_that_never_waits_long_leaves_timers_and_sockets_their_turn(tasks
 def test_descriptors_are_told_once_by_whoever_reads_and_never_after_their_stop(tasks: Tasks, loop: Loop, conn: Connection) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        task = tasks.spawn(ready(loop, [ours.fileno()], soon()), "nobody reads but the keeper")
+        task = tasks.spawn(ready(loop, [ours.fileno()], soon()), "nobody reads but the I/O thread")
         theirs.send(b"1")
         assert task.wait(soon()) == ours.fileno()
         assert ours.recv(10) == b"1"

@@ -21,7 +21,7 @@ from wireproto.net.task import Steps, Tasks, after
 # ---- what they do ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_task_runs_in_the_keeper_and_brings_its_result(tasks: Tasks, conn: Connection) -> None:
+def test_a_task_runs_in_the_io_thread_and_brings_its_result(tasks: Tasks, conn: Connection) -> None:
     threads: list[str] = []
 
     def steps() -> Steps[str]:
@@ -34,7 +34,7 @@ def test_a_task_runs_in_the_keeper_and_brings_its_result(tasks: Tasks, conn: Con
     assert task.wait(soon()) == "3 of 3"
     assert task.result() == "3 of 3"
     assert task.done
-    assert set(threads) == {"wireproto-keeper test"}
+    assert set(threads) == {"wireproto-io test"}
     assert repr(task) == "<Task three round trips: done>"
 
 
@@ -225,7 +225,7 @@ def test_an_interrupt_ends_the_operation_and_no_task(tasks: Tasks, loop: Loop) -
     assert shared.wait(soon())
 
 
-def test_an_operation_in_the_keeper_is_refused(tasks: Tasks, loop: Loop) -> None:
+def test_an_operation_in_the_io_thread_is_refused(tasks: Tasks, loop: Loop) -> None:
     def steps() -> Steps[None]:
         tasks.drive(waiting(Event(loop)), soon())
         yield 0.0

@@ -19,8 +19,8 @@ import pytest
 import wireproto
 import wireproto.aio
 from wireproto import EARLIEST, LATEST
+from wireproto.deadlines import NEVER, deadline_after
 from wireproto.devbroker import DevBroker
-from wireproto.due import NEVER, due
 from wireproto.errors import BufferFull, OptionError, RoleUnsupported, TimedOut, WireprotoError
 from wireproto.kafka import messages as k
 from wireproto.kafka.admin import ProducerInfo
@@ -329,7 +329,7 @@ def test_asyncio_refuses_the_same(broker: DevBroker, protocol: str) -> None:
 
 def test_numbers_of_every_kind() -> None:
     now = time.monotonic()
-    assert all(now + 5 <= due(given) <= now + 5 + 60 for given in (5, 5.0, Fraction(5), Decimal(5)))
-    assert due(NEVER) == due(10**400) == NEVER
-    assert due(-NEVER) == due(-(10**400)) == -NEVER
-    assert due(-1) <= time.monotonic() - 1
+    assert all(now + 5 <= deadline_after(given) <= now + 5 + 60 for given in (5, 5.0, Fraction(5), Decimal(5)))
+    assert deadline_after(NEVER) == deadline_after(10**400) == NEVER
+    assert deadline_after(-NEVER) == deadline_after(-(10**400)) == -NEVER
+    assert deadline_after(-1) <= time.monotonic() - 1

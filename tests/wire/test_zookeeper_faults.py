@@ -455,7 +455,7 @@ def test_listing_queues_keeps_its_timeout(client: Any, faults: Faults) -> None:
 
 
 def test_a_watch_whose_answer_was_just_read_is_armed_again_on_the_next_connection(broker: DevBroker, tree: Any, faults: Faults) -> None:
-    """The keeper, which notes it, comes to it only when the next connection is being made."""
+    """The I/O thread, which notes it, comes to it only when the next connection is being made."""
     tree.create("/n", b"0")
     gone, back = threading.Event(), threading.Event()
     tree.on_state(

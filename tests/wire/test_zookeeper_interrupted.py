@@ -18,11 +18,11 @@ import pytest
 
 from wireproto.errors import TimedOut, WireprotoError
 from wireproto.position import LATEST
-from wireproto.zookeeper.asking import Asking
 from wireproto.zookeeper.errors import ConnectionLoss
 from wireproto.zookeeper.events import Events
 from wireproto.zookeeper.producer import QueueProducer as Producer
 from wireproto.zookeeper.queue import QueueWorker as Worker
+from wireproto.zookeeper.request_path import Asking
 from wireproto.zookeeper.tree import Tree
 
 PROTOCOL = "zookeeper"

@@ -233,7 +233,7 @@ def test_a_producer_that_must_not_repeat_sends_each_message_once(dial: Any, faul
     sent_both = threading.Event()
 
     def send() -> None:
-        """In the keeper: both are on their way before it hears of the loss, and nobody reads meanwhile."""
+        """In the I/O thread: both are on their way before it hears of the loss, and nobody reads meanwhile."""
         receipts.extend([out.send(b"one"), out.send(b"two")])
         sent_both.set()
 

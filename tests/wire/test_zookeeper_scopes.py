@@ -81,7 +81,7 @@ def test_a_session_that_ends_while_it_is_asked_for_is_safe_for_no_moment(
 ) -> None:
     """The next session's answer is in hand when the scope sees that its own is over."""
     tree = dial().tree()
-    scope, vitals = tree.session_scope(), tree._link._vitals
+    scope, vitals = tree.session_scope(), tree._link._liveness
     real = vitals.safe_for
 
     def late() -> float:

@@ -192,7 +192,7 @@ def test_what_is_safe_rests_on_writes_too(dial: Any, node: str, faults: Faults, 
     told, end = [], 0.0
     while not told or end <= opened + session.timeout:  # until then it is safe by the handshake alone
         assert time.monotonic() < opened + LONG
-        (_, pings), left = link._vitals._signs, time.monotonic()
+        (_, pings), left = link._liveness._signs, time.monotonic()
         calls[call]()
         told = [sent for answered, sent in pings if answered <= left - session.delay]
         assert session.known >= max(told, default=0.0), "the leader had been told of that ping, and has answered"

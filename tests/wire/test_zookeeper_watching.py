@@ -35,7 +35,7 @@ def node(broker: DevBroker) -> str:
 
 @pytest.fixture
 def keeper(dial: Any) -> Iterator[Callable[[Any], Callable[[], None]]]:
-    """Keeps a client's keeper thread from its work until the function returned is called."""
+    """Keeps a client's I/O thread from its work until the function returned is called."""
     held: list[threading.Event] = []
 
     def hold(tree: Any) -> Callable[[], None]:

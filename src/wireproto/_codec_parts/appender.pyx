@@ -16,7 +16,7 @@ from libc.stdint cimport int64_t, uint32_t, uint8_t
 from libc.string cimport memset
 from libc.time cimport time_t
 
-from wireproto.due import seconds
+from wireproto.deadlines import seconds
 from wireproto.errors import ValueUnsupported
 
 cdef object ROOM_TIMEOUT = 30.0          # seconds that a record waits for room

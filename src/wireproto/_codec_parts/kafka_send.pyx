@@ -107,25 +107,25 @@ cdef class KafkaSendCore(QuickWireCore):
     """
 
     cdef public SenderCore core
-    cdef public object _metadata, _owing, _box, _reply, _loop, _make_builder, _nobody, _event
-    cdef public dict _prepared, _owed, _owners
+    cdef public object _metadata, _unresponsive, _box, _reply, _loop, _make_builder, _nobody, _event
+    cdef public dict _template, _unanswered, _owners
     cdef public bint _watching, _answered
     cdef public bint _transactional, started
-    cdef public double _looked_at, _patience, _max_age
+    cdef public double _looked_at, _reply_timeout, _max_age
     cdef public int64_t _unsent_limit
-    cdef KafkaProduceForm latest         # most often the next one wanted
+    cdef ProduceTemplateCore latest         # most often the next one wanted
 
-    cdef bint holds(self, KafkaProduceForm form) except -1:
+    cdef bint holds(self, ProduceTemplateCore form) except -1:
         return form.topics is self._metadata.topics and not form.link.closed
 
-    cdef KafkaProduceForm form_of(self, object key):
+    cdef ProduceTemplateCore form_of(self, object key):
         """What is prepared for a partition, if it still holds."""
-        cdef KafkaProduceForm form
+        cdef ProduceTemplateCore form
         cdef PyObject *found
         with cython.critical_section(self):
             form = self.latest
         if form is None or form.key is not key or not self.holds(form):
-            found = PyDict_GetItemWithError(self._prepared, key)
+            found = PyDict_GetItemWithError(self._template, key)
             if found == NULL:
                 return None
             form = <object>found
@@ -143,7 +143,7 @@ cdef class KafkaSendCore(QuickWireCore):
 
     cdef object aim(self, object key):
         """The connection to a partition's leader, if it may be sent by now."""
-        cdef KafkaProduceForm form = self.form_of(key)
+        cdef ProduceTemplateCore form = self.form_of(key)
         if form is not None:
             agreed = form.link.context
             if not agreed.leaving and not agreed.muted_until:
@@ -157,7 +157,7 @@ cdef class KafkaSendCore(QuickWireCore):
         return link.unsent > self._unsent_limit or agreed.leaving
 
     cdef int send(self, object link, list batches) except -1:
-        cdef KafkaProduceForm form = None
+        cdef ProduceTemplateCore form = None
         cdef OutBatch batch
         cdef double now = self.core._clock()
         self.started = True
@@ -178,7 +178,7 @@ cdef class KafkaSendCore(QuickWireCore):
                 records = batch.builder.seal(identity.producer_id, identity.epoch, batch.sequence)
             token = link.next_token()
             sent = Sent(self._reply, form.version, (batches, form.names, form, (batch.attempts,)))
-            link.submit(token, form.buffers(token, records), self._box, now + self._patience, sent)
+            link.submit(token, form.buffers(token, records), self._box, now + self._reply_timeout, sent)
             self.owes(link, batch.key)
         if (self._answered and not self._watching) or now - self._looked_at > self._max_age:
             try:
@@ -190,9 +190,9 @@ cdef class KafkaSendCore(QuickWireCore):
 
     cdef int owes(self, object link, object key) except -1:
         """A request for this key went out by this connection."""
-        cdef PyObject *found = PyDict_GetItemWithError(self._owed, link)
+        cdef PyObject *found = PyDict_GetItemWithError(self._unanswered, link)
         if found == NULL:
-            self._owing.sent(link, key)
+            self._unresponsive.sent(link, key)
         else:
             (<set>(<object>found).keys).add(key)
         return 0
@@ -201,7 +201,7 @@ cdef class KafkaSendCore(QuickWireCore):
         """Take in an answer that all batches are stored; False leaves it to `_replied`. A signal may end this anywhere, and `_replied` do
         it all again."""
         cdef Sent sent = call.context
-        cdef KafkaProduceForm form = sent.matter[2]
+        cdef ProduceTemplateCore form = sent.matter[2]
         cdef int64_t base
         frame = call.frame
         if form is not None and frame is not None:

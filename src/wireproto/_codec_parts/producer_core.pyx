@@ -7,7 +7,7 @@
 
 from libc.stdint cimport int64_t
 
-from wireproto.due import due
+from wireproto.deadlines import deadline_after
 from wireproto.errors import WireprotoError
 
 
@@ -133,7 +133,7 @@ cdef class ProducerCore:
     cdef object _until(self, timeout):
         if timeout is None:                      # told as its outcome a little before
             return self._sender._clock() + self._sender._lifetime + 1.0
-        return due(timeout)
+        return deadline_after(timeout)
 
     def _known_place(self, OutBatch batch not None, Py_ssize_t index):
         """The place of a record whose outcome is known."""

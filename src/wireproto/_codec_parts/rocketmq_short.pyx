@@ -14,7 +14,7 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
-from wireproto.due import seconds
+from wireproto.deadlines import seconds
 
 cdef enum:
     SINGLE_COMMAND = 310
@@ -121,7 +121,7 @@ cdef class RocketSendCore(QuickWireCore):
     cdef public object routing, _box, _loop, _event, _producer, _batch_type
     cdef public dict _links, _problems
     cdef public RocketSendHeader _header
-    cdef public double _lifetime, _patience      # the delivery timeout, the request's
+    cdef public double _lifetime, _reply_timeout      # the delivery timeout, the request's
     cdef public int64_t _unsent_limit
 
     def _make_batch(self, queue, int64_t serial, double now):
@@ -142,7 +142,7 @@ cdef class RocketSendCore(QuickWireCore):
         cdef double late
         if batch.attempts == 1 and queue.mark is not None:
             batch.since = max(batch.since, <double>queue.mark)
-        late = min(batch.since + self._lifetime, self.core._clock() + self._patience)
+        late = min(batch.since + self._lifetime, self.core._clock() + self._reply_timeout)
         if self._header is None or batch.born < 0:
             self._transmit(link, batch, late)
             return 0

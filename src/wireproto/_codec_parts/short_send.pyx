@@ -5,7 +5,7 @@
 #     Outlet       a link, and whose turn it is to send by it
 #     WireCore     base of a wire, and QuickWireCore of one whose hooks are the core's
 #     SenderCore   base of Sender: the open batch of a key, a batch that somebody waits for (`set_off`), and that is stored (`stored`)
-#     unbroken     a method of a Sender, or of what sends by one, after which the keeper mends what a signal handler left half done
+#     unbroken     a method of a Sender, or of what sends by one, after which the I/O thread mends what a signal handler left half done
 #
 # Everything else is Python's, and shares the attributes declared here: what they mean stands there. A signal handler runs only where a
 # callable is called from here, so that nothing is half done between two lines that call none.
@@ -377,10 +377,10 @@ cdef class SenderCore:
         return 0
 
     # A signal handler may raise wherever Python code runs, and leave there what it broke into. It runs in the main thread alone: so the
-    # keeper mends (`flow.mending`). Nothing in here runs Python code but the alarm, which is set until that succeeds.
+    # I/O thread mends (`flow.mending`). Nothing in here runs Python code but the alarm, which is set until that succeeds.
 
     cdef int break_off(self) except -1:
-        """What this thread had begun is left half done: note it, and have the keeper mend it."""
+        """What this thread had begun is left half done: note it, and have the I/O thread mend it."""
         cdef unsigned long me = PyThread_get_thread_ident()
         cdef Outlet outlet
         cdef QueueCore queue

@@ -1,8 +1,8 @@
 # A loop that another event loop drives: one descriptor says that there is something to do, `run_ready` does it, without waiting.
 #
 #     descriptor   of a poller over all connections, sockets under way, and the wake pipe; itself pollable, so that any event loop takes it
-#     run_ready    reads, runs timers, mailboxes' handlers and runnables, sends what is corked: what the keeper does elsewhere, in the thread
-#                  that adopted, which is the keeper's from then on
+#     run_ready    reads, runs timers, mailboxes' handlers and runnables, sends what is corked: what the I/O thread does elsewhere, in the thread
+#                  that adopted, which is the I/O thread's from then on
 #     schedule     given by the adopter: have `run_ready(False)` called soon. Asked for in its thread; others write to the wake pipe
 #
 # Between two runs `polling` is set, as while a thread is in poll: what changes then what is to be waited for, or leaves something to run,
@@ -39,16 +39,16 @@ cdef enum:
 cdef int adopt(Loop loop, object schedule) except -1:
     cdef int poller
     loop.usable()
-    if loop.keeper != KEEPER_NONE:
+    if loop.io_state != IO_NONE:
         raise errors.UsageError("a loop is adopted before it is used")
     poller = poller_make()
     if poller < 0:
         raise errors.UsageError(f"no other event loop can wait for this system's sockets: {strerror(errno)}")
     loop.poller = poller
     loop.schedule = schedule
-    loop.keeper = KEEPER_ADOPTED
-    loop.keeper_id = PyThread_get_thread_ident()
-    loop.keeper_until = FOREVER
+    loop.io_state = IO_ADOPTED
+    loop.io_thread_id = PyThread_get_thread_ident()
+    loop.io_until = FOREVER
     loop.polling = True
     return poller_change(poller, loop.wake_r, 0, POLLIN)
 
@@ -70,7 +70,7 @@ cdef double run_adopted(Loop loop, bint look) except? -1:
     """One run; when the next timer is due."""
     cdef int rounds = 0
     cdef bint more = False
-    if PyThread_get_thread_ident() != loop.keeper_id or loop.poller < 0:
+    if PyThread_get_thread_ident() != loop.io_thread_id or loop.poller < 0:
         raise RuntimeError("run_ready belongs to the thread that adopted the loop")
     loop.scheduled = False
     loop.polling = False
@@ -94,12 +94,12 @@ cdef double run_adopted(Loop loop, bint look) except? -1:
                 break
     finally:
         if not (loop.closed or loop.forked):
-            loop.keeper_until = loop.next_timer()
+            loop.io_until = loop.next_timer()
             loop.polling = True
             watch_connections(loop)
             if more or loop.look:
                 ask_for_run(loop)
-    return INFINITY if loop.closed or loop.keeper_until >= FOREVER else loop.keeper_until
+    return INFINITY if loop.closed or loop.io_until >= FOREVER else loop.io_until
 
 
 cdef int watch_connections(Loop loop) except -1:
@@ -130,13 +130,13 @@ cdef void watch_descriptors(Loop loop, Descriptors one, bint on) noexcept:
 
 
 cdef int close_adopted(Loop loop) except -1:
-    """The rest of `Loop.close`: what the keeper does at its end."""
-    if loop.keeper_id == PyThread_get_thread_ident():
+    """The rest of `Loop.close`: what the I/O thread does at its end."""
+    if loop.io_thread_id == PyThread_get_thread_ident():
         stop_living(loop)
         loop.run_tasks()
-    loop.keeper = KEEPER_GONE
+    loop.io_state = IO_GONE
     loop.schedule = None
-    loop.keeper_id = 0
+    loop.io_thread_id = 0
     close_poller(loop)
     return 0
 
@@ -151,8 +151,8 @@ cdef int refuse_wait(Loop loop, double deadline) except -1:
     """Where nobody may wait: 0 if it was but a look, else an error that names the remedy."""
     if deadline == 0.0:
         return 0
-    if loop.keeper != KEEPER_ADOPTED:
-        raise RuntimeError("a handler or timer of the keeper thread must not wait")
+    if loop.io_state != IO_ADOPTED:
+        raise RuntimeError("a handler or timer of the I/O thread must not wait")
     if deadline <= now():
         return 0
     loop.usable()

@@ -16,7 +16,7 @@ cdef enum:
 cdef object strerror = os.strerror
 
 
-cdef class Room(Waitable):
+cdef class WritableWaiter(Waitable):
     """Ready while a connection has room for bytes to send."""
 
 
@@ -44,7 +44,7 @@ cdef class Connection:
         self.routes = {}
         self.lost_callbacks = []
         self.first_bytes = b""
-        self.due = FOREVER
+        self.sweep_time = FOREVER
 
     def __dealloc__(self):
         self.release()
@@ -167,9 +167,9 @@ cdef class Connection:
         if call.mailbox is not None and call.mailbox.handler is not None:
             self.loop.errands += 1
         if timeout_at is not None:
-            call.due = timeout_at
-            if call.due < self.due:
-                self.sweep_at(call.due)
+            call.deadline = timeout_at
+            if call.deadline < self.sweep_time:
+                self.sweep_at(call.deadline)
         if self.expected == 1 or self.out.size >= OWN_SEGMENT:
             self.push_out()
         else:
@@ -182,7 +182,7 @@ cdef class Connection:
         """Look for calls that are too late then. One timer serves all calls of a connection, since most are answered long before their time."""
         self.stop_sweeper()
         self.sweeper = self.loop.add_timer(when, self._sweep, ())
-        self.due = when
+        self.sweep_time = when
         return 0
 
     cdef void stop_sweeper(self):
@@ -191,23 +191,23 @@ cdef class Connection:
             self.sweeper.fn = None
             self.loop.timers_dead += 1
         self.sweeper = None
-        self.due = FOREVER
+        self.sweep_time = FOREVER
 
     def _sweep(self):
-        """The keeper's timer: fail what has not been answered in time."""
+        """The I/O thread's timer: fail what has not been answered in time."""
         cdef Call call
         cdef double first = FOREVER
         cdef double clock = now()
         self.sweeper = None
-        self.due = FOREVER
+        self.sweep_time = FOREVER
         for call in list(self.calls.values()):
-            if call.due == 0 or call.ready or call.late:
+            if call.deadline == 0 or call.ready or call.late:
                 continue
-            if call.due <= clock:
+            if call.deadline <= clock:
                 call.expire()
-            elif call.due < first:
-                first = call.due
-        if first < self.due and self.failure is None:
+            elif call.deadline < first:
+                first = call.deadline
+        if first < self.sweep_time and self.failure is None:
             self.sweep_at(first)
 
     def send(self, buffers, timeout_at=None, bint more=False, bint secret=False):
@@ -259,7 +259,7 @@ cdef class Connection:
                 raise self.describe(self.failure)
             if self.out.size <= UNSENT_CAP:
                 return 0
-            if timeout_at is None or PyThread_get_thread_ident() == self.loop.keeper_id:
+            if timeout_at is None or PyThread_get_thread_ident() == self.loop.io_thread_id:
                 raise errors.BufferFull(f"{self.out.size} bytes wait for the peer to read", peer=self.peer)
             self.space.ready = False
             if not self.loop.wait(self.space, timeout_at):
@@ -281,7 +281,7 @@ cdef class Connection:
         return 0
 
     cdef int cork(self) except -1:
-        """Leave it queued: the next wait, the reader's next turn or the keeper's next tick sends it."""
+        """Leave it queued: the next wait, the reader's next turn or the I/O thread's next tick sends it."""
         if not self.corked:
             self.corked = True
             self.loop.corked.append(self)

@@ -2,7 +2,7 @@
 #
 #     wait(w):  ready? done.  Role taken? sit down as a follower: woken when w is ready, or promoted to reader.  Else: take the role.
 #     lead(w):  turn after turn until w is ready;  a turn polls all connections, reads, completes calls, fills mailboxes.
-#     leave():  promote the first follower that still waits, else the role is free; wake the keeper if it relies on that.
+#     leave():  promote the first follower that still waits, else the role is free; wake the I/O thread if it relies on that.
 #
 # A signal is seen in poll (EINTR) or while waiting for a seat's lock. Its Python handler runs after the role was given away, since it may
 # call the client again.
@@ -10,13 +10,13 @@
 from heapq import heapify, heappop, heappush
 
 cdef enum:
-    KEEPER_NONE = 0           # not started
-    KEEPER_RUNS = 1           # timers and handlers
-    KEEPER_READS = 2          # has the role
-    KEEPER_PARKED = 3         # for at most KEEPER_X
-    KEEPER_DEEP = 4           # until a timer or a kick: somebody else reads, or there is nothing to read
-    KEEPER_GONE = 5
-    KEEPER_ADOPTED = 6        # another event loop's thread is the keeper
+    IO_NONE = 0           # not started
+    IO_RUNS = 1           # timers and handlers
+    IO_READS = 2          # has the role
+    IO_PARKED = 3         # for at most KEEPER_X
+    IO_DEEP = 4           # until a timer or a kick: somebody else reads, or there is nothing to read
+    IO_GONE = 5
+    IO_ADOPTED = 6        # another event loop's thread is the I/O thread
 
 cdef double KEEPER_X = 0.005
 
@@ -113,7 +113,7 @@ cdef class Loop:
 
     def open(self, stream, str peer, str framing, uint32_t cap):
         cdef Connection conn = Connection.__new__(Connection)
-        cdef Room room = Room.__new__(Room)
+        cdef WritableWaiter room = WritableWaiter.__new__(WritableWaiter)
         self.usable()
         conn.loop = self
         conn.peer = peer
@@ -124,13 +124,13 @@ cdef class Loop:
         conn.input.heard = now()
         conn.take_stream(stream)
         conn.cap = cap
-        conn.input.unmarked = self.keeper == KEEPER_ADOPTED
+        conn.input.unmarked = self.io_state == IO_ADOPTED
         conn.registered = True
         self.look = True
         self.conns.append(conn)
         if self.polling:
             self.poke()
-        self.start_keeper()
+        self.start_io_thread()
         return conn
 
     def close(self):
@@ -150,17 +150,17 @@ cdef class Loop:
             self.poke()
         self.kick()
         self.reap()
-        if self.keeper == KEEPER_ADOPTED:
+        if self.io_state == IO_ADOPTED:
             close_adopted(self)
-        if self.keeper_thread is not None and self.keeper_id != PyThread_get_thread_ident():
-            self.keeper_thread.join(1.0)
+        if self.io_thread is not None and self.io_thread_id != PyThread_get_thread_ident():
+            self.io_thread.join(1.0)
 
     # ---- waiting ------------------------------------------------------------------------------------------------------------
 
     cdef int wait(self, Waitable w, double deadline) except -1:
         """1: ready. 0: `deadline` is past. Raises Closed, Forked, or what a signal handler raises."""
         cdef int rc
-        if not w.ready and (PyThread_get_thread_ident() == self.keeper_id or self.keeper == KEEPER_ADOPTED):
+        if not w.ready and (PyThread_get_thread_ident() == self.io_thread_id or self.io_state == IO_ADOPTED):
             return refuse_wait(self, deadline)
         while not w.ready:
             self.usable()
@@ -242,7 +242,7 @@ cdef class Loop:
             self.target = None
 
     cdef int serve_prompts(self, Waitable w) except -1:
-        """What the last turn brought for mailboxes that need not wait for the keeper. The role is not ours meanwhile."""
+        """What the last turn brought for mailboxes that need not wait for the I/O thread. The role is not ours meanwhile."""
         cdef Mailbox box
         cdef bint leads_on = False
         prompts, self.prompts = self.prompts, []
@@ -274,11 +274,11 @@ cdef class Loop:
             self.nudge()
 
     cdef void nudge(self) noexcept:
-        """Nobody reads now: wake the keeper where it relies on somebody who does."""
+        """Nobody reads now: wake the I/O thread where it relies on somebody who does."""
         if self.errands > 0:
             self.urgent = True
             self.kick()
-        elif self.keeper == KEEPER_DEEP:
+        elif self.io_state == IO_DEEP:
             self.kick()
 
     # ---- one turn -----------------------------------------------------------------------------------------------------------
@@ -388,7 +388,7 @@ cdef class Loop:
 
     cdef void poke(self) noexcept:
         """Wake the thread that polls: the set of connections, or what it waits for, has changed."""
-        if self.keeper == KEEPER_ADOPTED and self.keeper_id == PyThread_get_thread_ident():
+        if self.io_state == IO_ADOPTED and self.io_thread_id == PyThread_get_thread_ident():
             ask_for_run(self)
         elif not self.poked:
             self.write_wake()
@@ -438,13 +438,13 @@ cdef class Loop:
                 self.poke()
         return 0
 
-    # ---- the keeper: timers, handlers, and reading when nobody waits ---------------------------------------------------------
+    # ---- the I/O thread: timers, handlers, and reading when nobody waits ---------------------------------------------------------
 
-    cdef int start_keeper(self) except -1:
-        if self.keeper == KEEPER_NONE and not self.closed:
-            self.keeper = KEEPER_RUNS
-            self.keeper_thread = threading.Thread(target=self._keep, name=f"wireproto-keeper {self.name}", daemon=True)
-            self.keeper_thread.start()
+    cdef int start_io_thread(self) except -1:
+        if self.io_state == IO_NONE and not self.closed:
+            self.io_state = IO_RUNS
+            self.io_thread = threading.Thread(target=self._keep, name=f"wireproto-io {self.name}", daemon=True)
+            self.io_thread.start()
         return 0
 
     def call_at(self, double when, fn, *args):
@@ -467,9 +467,9 @@ cdef class Loop:
             self.timers[:] = [entry for entry in self.timers if (<Timer>entry[2]).fn is not None]
             heapify(self.timers)
             self.timers_dead = 0
-        if when < self.keeper_until:
+        if when < self.io_until:
             self.kick()
-        self.start_keeper()
+        self.start_io_thread()
         return timer
 
     cdef double next_timer(self) noexcept:
@@ -478,17 +478,17 @@ cdef class Loop:
     cdef int task(self, object job) except -1:
         self.tasks.append(job)
         self.kick()
-        if self.keeper == KEEPER_NONE:
-            self.start_keeper()
+        if self.io_state == IO_NONE:
+            self.start_io_thread()
         return 0
 
     cdef void kick(self) noexcept:
-        """Wake the keeper."""
-        if self.keeper == KEEPER_PARKED or self.keeper == KEEPER_DEEP:
+        """Wake the I/O thread."""
+        if self.io_state == IO_PARKED or self.io_state == IO_DEEP:
             if not self.park_freed:
                 self.park_freed = True
                 PyThread_release_lock(self.park)
-        elif self.polling and (self.keeper == KEEPER_READS or self.keeper == KEEPER_ADOPTED):
+        elif self.polling and (self.io_state == IO_READS or self.io_state == IO_ADOPTED):
             self.poke()
 
     cdef int run_timers(self) except -1:
@@ -520,13 +520,13 @@ cdef class Loop:
         return 0
 
     def _keep(self):
-        """The keeper thread."""
+        """The I/O thread."""
         cdef double until
         cdef bint quiet = False                   # nobody has read for a whole KEEPER_X
-        self.keeper_id = PyThread_get_thread_ident()
-        self.keeper_seen = -1
+        self.io_thread_id = PyThread_get_thread_ident()
+        self.io_seen = -1
         while not self.forked:
-            self.keeper = KEEPER_RUNS
+            self.io_state = IO_RUNS
             self.run_timers()
             self.run_tasks()
             if self.closed:
@@ -535,60 +535,60 @@ cdef class Loop:
                 run_runnable(self)
             self.flush_corked()
             if not self.led and (self.conns or self.watching) and (quiet or self.urgent or self.first is not None):
-                quiet = self.keeper_reads()
+                quiet = self.io_reads()
                 continue
             if self.tasks or self.first is not None:
                 continue
             until = FOREVER
-            if self.conns and not (self.led and self.keeper_seen == self.leads):
+            if self.conns and not (self.led and self.io_seen == self.leads):
                 until = now() + KEEPER_X
-            quiet = not self.keeper_parks(until) and not self.led and self.keeper_seen == self.leads and until < FOREVER
+            quiet = not self.io_parks(until) and not self.led and self.io_seen == self.leads and until < FOREVER
         if self.closed and not self.forked:
             stop_living(self)
             self.run_tasks()
-        self.keeper = KEEPER_GONE
+        self.io_state = IO_GONE
 
-    cdef bint keeper_parks(self, double until) noexcept:
+    cdef bint io_parks(self, double until) noexcept:
         """Sleep until then, the next timer, or a kick; whether it was a kick. While threads go on reading it sleeps again without the GIL."""
         cdef double timer = self.next_timer()
         cdef int rc
-        self.keeper = KEEPER_DEEP if until == FOREVER else KEEPER_PARKED
-        self.keeper_until = timer                 # before the GIL goes: whoever sets a sooner timer from here on kicks
+        self.io_state = IO_DEEP if until == FOREVER else IO_PARKED
+        self.io_until = timer                 # before the GIL goes: whoever sets a sooner timer from here on kicks
         with nogil:
             while True:
-                self.keeper_seen = self.leads
+                self.io_seen = self.leads
                 rc = PyThread_acquire_lock_timed(self.park, microseconds((timer if timer < until else until) - now()), 0)
-                if rc == LOCK_ACQUIRED or until == FOREVER or timer <= until or self.keeper_seen == self.leads or self.corks:
+                if rc == LOCK_ACQUIRED or until == FOREVER or timer <= until or self.io_seen == self.leads or self.corks:
                     break
                 until = now() + KEEPER_X
-        self.keeper = KEEPER_RUNS
-        self.keeper_until = 0
+        self.io_state = IO_RUNS
+        self.io_until = 0
         if rc == LOCK_ACQUIRED:
             self.park_freed = False
             return True
         return False
 
-    cdef int keeper_reads(self) except -1:
+    cdef int io_reads(self) except -1:
         """Take the role until there is something else to do. 1: it may take it again at once; 0: a caller was served, let callers lead."""
         cdef int rc
         self.led = True
         self.urgent = False
         self.served = False
-        self.keeper = KEEPER_READS
+        self.io_state = IO_READS
         try:
             while True:
-                self.flush_corked()              # others may run meanwhile: what they want of the keeper is looked at after it
+                self.flush_corked()              # others may run meanwhile: what they want of the I/O thread is looked at after it
                 if self.served or self.tasks or self.closed or self.forked:
                     break
-                self.keeper_until = 0 if self.first is not None else self.next_timer()
-                rc = self.turn(self.keeper_until)
+                self.io_until = 0 if self.first is not None else self.next_timer()
+                rc = self.turn(self.io_until)
                 if rc == 0 or self.first is not None:
                     break
         except BaseException as why:
             tell_unraisable(why, self)
         finally:
-            self.keeper = KEEPER_RUNS
-            self.keeper_until = 0
+            self.io_state = IO_RUNS
+            self.io_until = 0
             self.leave()
         return not self.served
 
@@ -598,7 +598,7 @@ cdef class Loop:
 
     @property
     def adopted(self):
-        return self.keeper == KEEPER_ADOPTED
+        return self.io_state == IO_ADOPTED
 
     def run_ready(self, bint look=True):
         return run_adopted(self, look)

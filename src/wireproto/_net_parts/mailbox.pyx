@@ -1,13 +1,13 @@
 # Queues of frames, and back-pressure.
 #
-# A mailbox without a handler is read by threads that wait on it; one with a handler by the keeper. What lies unread counts against the
+# A mailbox without a handler is read by threads that wait on it; one with a handler by the I/O thread. What lies unread counts against the
 # mailbox's limit and the loop's fetch_memory: above either, the connection that fed it is not read until half of it was taken away
 # (unless somebody waits for a reply on that very connection). Whoever has taken all that was in its own mailbox is read for all the same:
 # what lies in others', whose owners may be waiting for just that one, starves nobody.
 #
-# With `prompt`, a waiting thread that has read need not hand the item to the keeper: it gives the role of reading away and calls
+# With `prompt`, a waiting thread that has read need not hand the item to the I/O thread: it gives the role of reading away and calls
 # prompt(item). What prompt does not take (it returns false), or was interrupted in by a signal handler, goes back to the front for the
-# keeper's handler: so prompt must leave things such that handler may do all of it again. One thread at a time is at a mailbox's items.
+# I/O thread's handler: so prompt must leave things such that handler may do all of it again. One thread at a time is at a mailbox's items.
 
 cdef size_t OVERHEAD = 128               # an item's own weight
 
@@ -102,7 +102,7 @@ cdef class Mailbox(Waitable):
         return 0
 
     def _serve(self):
-        """The keeper: handler(item) for everything there."""
+        """The I/O thread: handler(item) for everything there."""
         self.queued = False
         if self.serving:
             return                               # whoever is at it comes to the end, or hands over

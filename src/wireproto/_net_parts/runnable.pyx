@@ -1,8 +1,8 @@
-# What the keeper runs, and what that waits for. net.task.Task is one.
+# What the I/O thread runs, and what that waits for. net.task.Task is one.
 #
-#     run() in the keeper -> hang_on(what) -> … what.wake() -> queued -> run() in the keeper
+#     run() in the I/O thread -> hang_on(what) -> … what.wake() -> queued -> run() in the I/O thread
 #
-# Nobody but the keeper runs them, never the thread that reads: a signal handler may raise at any bytecode of a caller's thread, and steps
+# Nobody but the I/O thread runs them, never the thread that reads: a signal handler may raise at any bytecode of a caller's thread, and steps
 # that were interrupted cannot be done again.
 # May assume: the GIL. Must not: allocate or run Python code between `wake` and the queue; wake is called with replies in hand.
 
@@ -28,7 +28,7 @@ cdef class Runnable(Waitable):
 
     def start(self):
         self.loop.usable()
-        self.loop.start_keeper()
+        self.loop.start_io_thread()
         if not self.begun:                       # no signal handler runs from here on
             self.begun = True
             self.loop.living.add(self)
@@ -50,7 +50,7 @@ cdef class Runnable(Waitable):
         cdef list hooks
         if self.hung is not None:
             raise RuntimeError("it waits for something already")
-        self.loop.start_keeper()
+        self.loop.start_io_thread()
         if what.ready or (isinstance(what, Call) and (<Call>what).late):
             return False
         if what.hook is None:
@@ -88,7 +88,7 @@ cdef class Runnable(Waitable):
 
 
 cdef void enqueue(Loop loop, Runnable one) noexcept:
-    """Have the keeper run it: once, however often it is asked before that."""
+    """Have the I/O thread run it: once, however often it is asked before that."""
     if one.queued:
         return
     one.queued = True
@@ -116,7 +116,7 @@ cdef int run_runnable(Loop loop) except -1:
         except BaseException as why:
             tell_unraisable(why, one)
     if loop.errands > 0:
-        loop.urgent = True                   # nobody but the keeper waits for what they have asked
+        loop.urgent = True                   # nobody but the I/O thread waits for what they have asked
     return 0
 
 

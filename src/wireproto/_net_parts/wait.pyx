@@ -139,7 +139,7 @@ cdef class Call(Waitable):
             self.loop.errands -= 1
 
     cdef int expire(self) except -1:
-        """In the keeper: the reply did not come in time, whether somebody waits or not."""
+        """In the I/O thread: the reply did not come in time, whether somebody waits or not."""
         cdef Mailbox box
         self.failure = (errors.TimedOut, "no reply in time")
         self.late = True                  # stays in conn.calls, so that a reply is known and dropped

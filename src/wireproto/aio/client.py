@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Self
 from weakref import WeakSet
 
-from wireproto.due import NEVER, due
+from wireproto.deadlines import NEVER, deadline_after
 from wireproto.errors import AsyncUnsupported, Closed, RoleUnsupported, TimedOut, WireprotoError
 from wireproto.net.runtime import ClientBase
 from wireproto.net.task import Steps, is_async, steps_of
@@ -167,7 +167,7 @@ class Client:
 
     async def request(self, message: Any, *, timeout: float = 30.0, **how: Any) -> Any:
         """Any message, and its typed reply; see the protocol's client."""
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         make = lambda: self._steps("request", message, timeout=max(0.0, deadline - time.monotonic()), **how)()  # noqa: E731
         return await self._here().drive(self._begun(make, deadline))
 
@@ -193,7 +193,7 @@ class Client:
         """
         if self._closed:
             return
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         first: Exception | None = None
         try:
             for role in [*self._roles, *self._faces]:

@@ -1,7 +1,7 @@
 """One client's engine under asyncio: who calls it, and how a coroutine waits for what it brings.
 
 What it is: `Host` gives the engine's loop to the running event loop: one descriptor to watch, one timer, `run_ready` when either says so.
-No thread is started; the event loop's thread does what the keeper does elsewhere. `Host.drive` runs an operation's steps as a coroutine,
+No thread is started; the event loop's thread does what the I/O thread does elsewhere. `Host.drive` runs an operation's steps as a coroutine,
 `Host.awaiting` a coroutine as steps.
 May assume: one thread, the event loop's. Must not: know a protocol or a role, or block.
 """

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from wireproto.due import due
+from wireproto.deadlines import deadline_after
 from wireproto.errors import BufferFull, Closed, TimedOut, WireprotoError
-from wireproto.flow.unflushed import tell
+from wireproto.flow.unacked_warning import tell
 from wireproto.net.task import NEVER, Steps
 
 from .host import Host
@@ -163,7 +163,7 @@ class PlainProducer(AsyncRole[Any]):
 
     async def flush(self, timeout: float = 30.0) -> None:
         """Wait until all that was taken is answered; raises the first failure since the last flush, TimedOut."""
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         await self._let_in(deadline)
         if self._role is not None:
             await self._do("flush", timeout=max(0.0, deadline - time.monotonic()))
@@ -171,7 +171,7 @@ class PlainProducer(AsyncRole[Any]):
 
     async def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Sequence[asyncio.Future[Any]]:
         """As the synchronous `send_batch`, behind what was sent before."""
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         await self._let_in(deadline)
         futures = []
         given = max(0.0, deadline - time.monotonic())
@@ -189,7 +189,7 @@ class PlainProducer(AsyncRole[Any]):
         """Flush, then take no more; what is not acknowledged in time fails with Closed."""
         if self._closed:
             return
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         with suppress(TimedOut):  # what is left is told by its futures
             await self._let_in(deadline)
         if (task := self._tasks.get("sending")) is not None:

@@ -21,16 +21,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from wireproto._codec import OutBatch, SendFuture, settle_futures
-from wireproto.due import due
+from wireproto.deadlines import deadline_after
 from wireproto.errors import BufferFull, Closed, TimedOut, WireprotoError
-from wireproto.flow.unflushed import tell
+from wireproto.flow.unacked_warning import tell
 from wireproto.net.task import Steps, after
 
 from .host import Host
 from .roles import AsyncRole
 
 if TYPE_CHECKING:
-    from wireproto.flow.way_in import WayIn
+    from wireproto.flow.async_hooks import AsyncHooks
     from wireproto.records import Headers
 
 _ROUND = 128
@@ -50,7 +50,7 @@ class Producer(AsyncRole[Any]):
         self.topic = topic
         self.io = host.io
         self._limit = limit
-        self._way: WayIn | None = None
+        self._way: AsyncHooks | None = None
         self._slow: Callable[..., Any] = _unmade
         self._queue: deque[tuple[SendFuture, int, tuple[Any, ...]]] = deque()
         self._held = 0
@@ -230,10 +230,10 @@ class Producer(AsyncRole[Any]):
     # --- the rest ---
 
     def _ready(self, role: Any) -> None:
-        way = getattr(role, "way_in", None)
+        way = getattr(role, "async_hooks", None)
         if way is None:
-            self._steps(role, "way_in")
-        self._way = role.way_in()
+            self._steps(role, "async_hooks")
+        self._way = role.async_hooks()
         slow = self._way.appender.await_by(self)
         if slow is not None:
             self._slow = slow
@@ -242,14 +242,14 @@ class Producer(AsyncRole[Any]):
 
     async def flush(self, timeout: float = 30.0) -> None:
         """Send what was taken, and wait for its outcome; raises the first failure since the last flush, TimedOut."""
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         await self.left(deadline)
         if self._way is not None:
             await self._do("flush", timeout=max(0.0, deadline - time.monotonic()))
 
     async def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Sequence[SendFuture]:
         """As the synchronous `send_batch`; waits for room, behind what was sent before. The futures are of each partition's last row."""
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         await self.left(deadline)
         given = max(0.0, deadline - time.monotonic())
         receipts: Sequence[SendFuture] = await self._do("send_batch", columns, partition=partition, timeout=given)
@@ -281,7 +281,7 @@ class Producer(AsyncRole[Any]):
         """Flush, then take no more; what is not acknowledged in time fails with Closed."""
         if self._refusing:
             return
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         self._refusing = True
         if self._way is not None:
             self._way.appender.hold(True)

@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Mapping
 from typing import Any, Generic, Self, TypeVar
 
-from wireproto.due import NEVER, due
+from wireproto.deadlines import NEVER, deadline_after
 from wireproto.errors import AsyncUnsupported, BrokerError, Closed, TimedOut
 from wireproto.net.task import Steps, steps_of
 from wireproto.position import LATEST, Position, TopicPartition, Where
@@ -87,7 +87,7 @@ class AsyncRole(Generic[R]):
         """Run the role's operation of this name."""
         role = self._role
         if role is None or self._closed:
-            deadline = due(options.get("timeout", _DEFAULT))
+            deadline = deadline_after(options.get("timeout", _DEFAULT))
             role = await self._opened(deadline)
             options["timeout"] = max(0.0, deadline - time.monotonic())
         else:
@@ -113,7 +113,7 @@ class AsyncRole(Generic[R]):
         """What such steps bring in time, or None: also where the role is not made by then."""
         role = self._role
         if role is None or self._closed:
-            deadline = due(timeout)
+            deadline = deadline_after(timeout)
             try:
                 role = await self._opened(deadline)
             except TimedOut:
@@ -160,7 +160,7 @@ class AsyncRole(Generic[R]):
                 self._cut_off = False
                 self._forget(self)
             return
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         self._closed = True
         try:
             await self._closing(deadline, timeout)

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from wireproto.due import due
+from wireproto.deadlines import deadline_after
 from wireproto.net.task import Steps
 
 from .host import Host
@@ -149,7 +149,7 @@ class Transactional(AsyncRole[Any]):
         await self._host.drive(self._made_of(method)(*args, **options))
 
     async def _end(self, role: Any, timeout: float) -> None:
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         try:
             await super()._end(role, timeout)
         finally:  # nobody hears any more what it says

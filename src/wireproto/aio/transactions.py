@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from wireproto._codec import SendFuture, topic_shares
-from wireproto.due import due
+from wireproto.deadlines import deadline_after
 from wireproto.errors import AsyncUnsupported, BufferFull, TimedOut, UsageError, WireprotoError
 from wireproto.flow.transactions import State
 from wireproto.net.task import Steps
@@ -79,7 +79,7 @@ class Sends:
 
     async def flush(self, timeout: float = 30.0) -> None:
         """Wait until all that was sent is stored in the transaction."""
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         out = await self._work.out(self.topic, deadline)
         await out.flush(max(0.0, deadline - time.monotonic()))
 
@@ -123,7 +123,7 @@ class Transaction:
         Raises:
             Aborted, UsageError: see the synchronous one. BufferFull: no room within `timeout`; the record was not taken.
         """
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         self._turn.check()
         out = await self._work.out(topic, deadline)
         try:
@@ -139,7 +139,7 @@ class Transaction:
         self, columns: Any, *, topic: str | None = None, partition: int | None = None, timeout: float = 30.0
     ) -> Sequence[Receipt]:
         """As the synchronous one: rows to a topic, or each to the one that its column ``topic`` names."""
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         self._turn.check()
         shares = [(topic, columns)] if topic is not None else topic_shares(columns)
         found: list[Receipt] = []
@@ -157,7 +157,7 @@ class Transaction:
         self, consumer: Consumer, positions: Mapping[TopicPartition, Position] | None = None, *, timeout: float = 30.0
     ) -> None:
         """Have the consumer's group go on from there when the transaction commits."""
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         await self._work.call(self._turn.commit_positions, consumer.made(), positions, timeout=max(0.0, deadline - time.monotonic()))
 
     async def ack(self, delivery: Delivery, *, timeout: float = 30.0) -> None:
@@ -165,24 +165,24 @@ class Transaction:
         ack = getattr(self._turn, "ack", None)
         if ack is None:
             raise AsyncUnsupported("this protocol's transactions acknowledge no messages")
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         await self._work.call(ack, delivery.made, timeout=max(0.0, deadline - time.monotonic()))
 
     async def commit(self, *, timeout: float = 30.0) -> None:
         """Wait until all of it is stored, and have it seen. Raises: see the synchronous one."""
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         await self._work.let_in(self._turn, deadline)
         await self._work.call(self._turn.commit, timeout=max(0.0, deadline - time.monotonic()))
 
     async def hand_over(self, *, timeout: float = 30.0) -> Any:
         """Wait until all of it is stored, and leave its end to another client. Returns, raises: see the synchronous one."""
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         await self._work.let_in(self._turn, deadline)
         return await self._work.call(self._turn.hand_over, timeout=max(0.0, deadline - time.monotonic()))
 
     async def abort(self, *, timeout: float = 30.0) -> None:
         """Roll it back. Raises: see the synchronous one."""
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         await self._work.drop(self._turn)
         await self._work.call(self._turn.abort, timeout=max(0.0, deadline - time.monotonic()))
 
@@ -194,7 +194,7 @@ class Transaction:
         late: BaseException | None = None
         if error is None:
             try:
-                await work.let_in(turn, due(work.timeout))
+                await work.let_in(turn, deadline_after(work.timeout))
             except BaseException as why:
                 error = late = why
         if isinstance(late, TimedOut):
@@ -300,7 +300,7 @@ class Transactions(AsyncRole[Any]):
                 await out.drop(turn.lost("the transaction was rolled back"))
 
     async def _end(self, role: Any, timeout: float) -> None:
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         try:
             if role.now is not None:
                 await self.drop(role.now)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, Self
 
-from wireproto.due import due
+from wireproto.deadlines import deadline_after
 from wireproto.errors import WireprotoError
 from wireproto.net.task import Steps, steps_of
 
@@ -55,7 +55,7 @@ class Watch:
     async def wait(self, timeout: float = 30.0) -> Any:
         """The event, or None when none came within `timeout` seconds."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, due(timeout) - time.monotonic())):
+            async with asyncio.timeout(max(0.0, deadline_after(timeout) - time.monotonic())):
                 await self._come.wait()
         self._seen = self._come.is_set()
         return self.event
@@ -83,11 +83,11 @@ class Events:
         self._queue: asyncio.Queue[Any] = asyncio.Queue()
         self._over = False
 
-    def _told(self, event: Any) -> None:
+    def _on_event(self, event: Any) -> None:
         self._queue.put_nowait(event)
 
     async def __aenter__(self) -> Self:
-        await self._tree.add_watch(self._path, self._told, recursive=self._recursive)
+        await self._tree.add_watch(self._path, self._on_event, recursive=self._recursive)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -100,7 +100,7 @@ class Events:
     async def _left(self) -> None:
         try:
             with suppress(WireprotoError):  # it is gone with its session, say
-                await self._tree.remove_watch(self._path, self._told, timeout=5.0)
+                await self._tree.remove_watch(self._path, self._on_event, timeout=5.0)
         finally:
             self._queue.put_nowait(None)
 

@@ -26,13 +26,13 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Final, cast
 
-from wireproto._codec import Room
+from wireproto._codec import ScratchBuffer
 from wireproto.errors import DecompressionError, OptionError
 
 __all__ = ["DEFAULT_LIMIT", "NAMES", "compress", "decompress"]
 
 Data = bytes | bytearray | memoryview
-Plain = bytes | Room
+Plain = bytes | ScratchBuffer
 """What a block unpacked to, for who reads it in place."""
 
 DEFAULT_LIMIT: Final = 256 << 20

@@ -15,7 +15,7 @@ import struct
 
 import cramjam
 
-from wireproto._codec import Room, lz4_block, lz4_frame
+from wireproto._codec import ScratchBuffer, lz4_block, lz4_frame
 from wireproto.errors import DecompressionError
 
 Data = bytes | bytearray | memoryview
@@ -110,7 +110,7 @@ def _walk(view: memoryview) -> tuple[int, int, int, int]:
     return at, bound, checksum_at, right
 
 
-def decompress_lz4(data: Data, limit: int, size: int | None) -> Room:
+def decompress_lz4(data: Data, limit: int, size: int | None) -> ScratchBuffer:
     """All frames, with either header checksum."""
     view = memoryview(data).cast("B")
     at = bound = 0
@@ -123,7 +123,7 @@ def decompress_lz4(data: Data, limit: int, size: int | None) -> Room:
         bound += most
         at += end
     packed: Data = view if fixed is None else fixed
-    room = Room(min(bound, limit))
+    room = ScratchBuffer(min(bound, limit))
     try:
         return room.filled(cramjam.lz4.decompress_into(packed, room))
     except cramjam.DecompressionError as why:
@@ -133,10 +133,10 @@ def decompress_lz4(data: Data, limit: int, size: int | None) -> Room:
 decompress_lz4_v0 = decompress_lz4
 
 
-def decompress_lz4_block(data: Data, limit: int, size: int | None) -> Room:
+def decompress_lz4_block(data: Data, limit: int, size: int | None) -> ScratchBuffer:
     """One raw block. The buffer is no longer than so many bytes can become."""
     most = min(limit, 255 * len(data) + 16)
-    room = Room(most)
+    room = ScratchBuffer(most)
     try:
         return room.filled(cramjam.lz4.decompress_block_into(data, room, output_len=most))
     except cramjam.DecompressionError as why:

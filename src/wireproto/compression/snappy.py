@@ -12,7 +12,7 @@ import struct
 
 import cramjam
 
-from wireproto._codec import Room
+from wireproto._codec import ScratchBuffer
 from wireproto.errors import DecompressionError
 
 Data = bytes | bytearray | memoryview
@@ -50,9 +50,9 @@ def _declared(block: memoryview) -> int:
     raise DecompressionError("snappy: the block ends within its length")
 
 
-def _unpack(blocks: list[tuple[memoryview, int]], total: int) -> Room:
+def _unpack(blocks: list[tuple[memoryview, int]], total: int) -> ScratchBuffer:
     """Raw blocks, each with the plain length that it declares, one behind the other."""
-    room, at = Room(total), 0
+    room, at = ScratchBuffer(total), 0
     try:
         with memoryview(room) as view:
             for block, length in blocks:
@@ -64,7 +64,7 @@ def _unpack(blocks: list[tuple[memoryview, int]], total: int) -> Room:
     return room.filled(total)
 
 
-def decompress_snappy_raw(data: Data, limit: int, size: int | None) -> Room:
+def decompress_snappy_raw(data: Data, limit: int, size: int | None) -> ScratchBuffer:
     """One raw block."""
     block = memoryview(data).cast("B")
     length = _declared(block)
@@ -73,7 +73,7 @@ def decompress_snappy_raw(data: Data, limit: int, size: int | None) -> Room:
     return _unpack([(block, length)], length)
 
 
-def decompress_snappy(data: Data, limit: int, size: int | None) -> Room:
+def decompress_snappy(data: Data, limit: int, size: int | None) -> ScratchBuffer:
     """Xerial framing when the magic is there, else one raw block (a raw block cannot begin so: the copy behind would reach back
     before its own start)."""
     view = memoryview(data).cast("B")

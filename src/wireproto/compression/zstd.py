@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import cramjam
 
-from wireproto._codec import Room
+from wireproto._codec import ScratchBuffer
 from wireproto.errors import DecompressionError
 
 Data = bytes | bytearray | memoryview
@@ -57,14 +57,14 @@ def _walk(view: memoryview, at: int) -> tuple[int, int]:
     return at, bound
 
 
-def decompress_zstd(data: Data, limit: int, size: int | None) -> Room:
+def decompress_zstd(data: Data, limit: int, size: int | None) -> ScratchBuffer:
     """All frames, with or without content size."""
     view = memoryview(data).cast("B")
     at = bound = 0
     while at < len(view) or at == 0:
         at, most = _walk(view, at)
         bound += most
-    room = Room(min(bound, limit))
+    room = ScratchBuffer(min(bound, limit))
     try:
         return room.filled(cramjam.zstd.decompress_into(view, room))
     except cramjam.DecompressionError as why:

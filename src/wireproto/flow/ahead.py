@@ -1,14 +1,14 @@
 """Reading ahead: what to ask of whom within a bound of bytes, and whose turn it is to be handed out. Sans-IO.
 
 What it is: `ReadAhead`, the plan of a role that reads, and a `Cursor` for each log that it reads (a partition, a queue). A protocol adds
-its way of asking (`Asking`: of whom, and which offsets next) and makes answers chunks.
+its way of asking (`FetchTargets`: of whom, and which offsets next) and makes answers chunks.
 
     due() ──► an Ask a link ──► (the broker) ──► answered() ──► push() ──► chunks of a cursor, in order ──► take() ──► moved()
                                      └─► failed(): again, after a pause                    ▲                  │
                                                                                            └─── put_back() ◄──┘
 Rules:
 - What is held counts from the asking on: a ticket reserves what its answer may bring, a chunk counts until it is handed out; all roles
-  of a client count in one `Room`. A ticket is sent when it fits. A plan that has nothing to hand out and nothing coming may ask for one
+  of a client count in one `MemoryLimit`. A ticket is sent when it fits. A plan that has nothing to hand out and nothing coming may ask for one
   all the same, so nobody starves: the bound is the room, and one ticket for each reader, paused cursor and given-up ticket more.
 - Asked first is who was not asked for longest. Whom an answer passed over for want of room keeps the place that it had.
 - Handed out is in turns over the cursors that hold chunks: one `take` each, so that a busy partition does not hold up the others.
@@ -38,7 +38,7 @@ from ..position import TopicPartition
 NEVER = float("inf")
 
 
-class Room(Protocol):
+class MemoryLimit(Protocol):
     """A count of bytes with a bound, shared by the readers of a client."""
 
     @property
@@ -138,7 +138,7 @@ class Ticket(Generic[C]):
 
 
 @dataclass(slots=True, eq=False)
-class Ask(Generic[C]):
+class PlannedFetch(Generic[C]):
     """What to ask of one link now. size: bytes that the answers should bring at most."""
 
     link: Any
@@ -146,7 +146,7 @@ class Ask(Generic[C]):
     size: int = 0
 
 
-class Asking(Protocol[A]):
+class FetchTargets(Protocol[A]):
     """A protocol's way of asking.
 
     Attributes:
@@ -183,8 +183,8 @@ class ReadAhead(Generic[C, P]):
             the next `take` goes back to where it stands, so that nothing is passed over.
     """
 
-    def __init__(self, room: Room, again: Policy, *, randomness: Callable[[], float] = random.random) -> None:
-        self.room = room
+    def __init__(self, memory: MemoryLimit, again: Policy, *, randomness: Callable[[], float] = random.random) -> None:
+        self.memory = memory
         self.cursors: dict[TopicPartition, C] = {}
         self._again = again
         self._randomness = randomness
@@ -248,9 +248,9 @@ class ReadAhead(Generic[C, P]):
         cursor.chunks, cursor.out, cursor.held = chunks, out, 0
         if held and not self._closed:
             self._counted -= held
-            self.room.add(-held)
+            self.memory.add(-held)
 
-    def relink(self, asking: Asking[C]) -> None:
+    def relink(self, asking: FetchTargets[C]) -> None:
         """Who is to be asked may have changed: what is under way elsewhere counts no more, and can be asked for anew."""
         for cursor in self.cursors.values():
             if cursor.out:
@@ -265,7 +265,7 @@ class ReadAhead(Generic[C, P]):
 
     # --- asking ---
 
-    def due(self, asking: Asking[C], now: float, busy: Callable[[Any], bool] = nobody) -> list[Ask[C]]:
+    def due(self, asking: FetchTargets[C], now: float, busy: Callable[[Any], bool] = nobody) -> list[PlannedFetch[C]]:
         """What to ask now. All of it counts as under way; what cannot be sent is to be given up (`failed`).
 
         Args:
@@ -273,11 +273,11 @@ class ReadAhead(Generic[C, P]):
         """
         if self._seeking:
             self._seek_on()
-        asks: dict[Any, Ask[C]] = {}
+        asks: dict[Any, PlannedFetch[C]] = {}
         held_up: dict[Any, bool] = {}
         most = asking.most
         alone: bool | None = None  # whether one may be asked without room; None: not looked at
-        at_end: tuple[C, Ask[C], tuple[int, int, int]] | None = None
+        at_end: tuple[C, PlannedFetch[C], tuple[int, int, int]] | None = None
         for cursor in sorted((c for c in self.cursors.values() if c.wanting(now)), key=_ASKED_AT):
             link = asking.link(cursor)
             if link is None:
@@ -286,12 +286,12 @@ class ReadAhead(Generic[C, P]):
                 held_up[link] = busy(link)
             if held_up[link]:
                 continue
-            ask: Ask[C] = asks.get(link) or Ask(link)
+            ask: PlannedFetch[C] = asks.get(link) or PlannedFetch(link)
             for offset, count, size in asking.questions(cursor):
                 if size > most - ask.size:
                     size = most - ask.size
                 self._counted += size
-                if size and not self.room.try_take(size):
+                if size and not self.memory.try_take(size):
                     self._counted -= size
                     if alone is None:
                         alone = self._nothing_comes
@@ -316,7 +316,7 @@ class ReadAhead(Generic[C, P]):
         self._asked += 1
         return list(asks.values())
 
-    def _ask(self, ask: Ask[C], cursor: C, offset: int, count: int, size: int, *, granted: bool = False) -> Ticket[C]:
+    def _ask(self, ask: PlannedFetch[C], cursor: C, offset: int, count: int, size: int, *, granted: bool = False) -> Ticket[C]:
         ticket = Ticket(cursor, ask.link, offset, count, size, cursor.asked_at)
         if granted:
             self._count(size)
@@ -350,7 +350,7 @@ class ReadAhead(Generic[C, P]):
         size, ticket.size = ticket.size, 0
         if size and not self._closed:
             self._counted -= size
-            self.room.add(-size)
+            self.memory.add(-size)
         out = ticket.cursor.out
         if out.get(ticket.offset) is not ticket:
             return False
@@ -409,7 +409,7 @@ class ReadAhead(Generic[C, P]):
         if size and not self._closed:
             cursor.held += size
             self._counted += size
-            self.room.add(size)
+            self.memory.add(size)
         cursor.chunks.append(chunk)
         if not cursor.queued:
             cursor.queued = True
@@ -499,18 +499,18 @@ class ReadAhead(Generic[C, P]):
         cursor.held += size
         if size and not self._closed:
             self._counted += size
-            self.room.add(size)
+            self.memory.add(size)
 
     def _count(self, size: int) -> None:
         if size and not self._closed:
             self._counted += size
-            self.room.add(size)
+            self.memory.add(size)
 
     def close(self) -> None:
         """Drop everything; all bytes are free."""
         if not self._closed:
             self._closed = True
-            self.room.add(-self._counted)
+            self.memory.add(-self._counted)
 
     def __del__(self) -> None:
         self.close()

@@ -15,7 +15,7 @@ from wireproto.errors import Closed
 
 
 class Alarm:
-    """Calls `due`, in the keeper, at the soonest of the times that it is set to."""
+    """Calls `deadline_after`, in the I/O thread, at the soonest of the times that it is set to."""
 
     def __init__(self, loop: Loop, due: Callable[[], object]) -> None:
         self._loop = loop
@@ -24,7 +24,7 @@ class Alarm:
         self._timer: Timer | None = None
 
     def set(self, when: float) -> None:
-        """Call `due` at `when` (time.monotonic()), or sooner; infinity is `stop`."""
+        """Call `deadline_after` at `when` (time.monotonic()), or sooner; infinity is `stop`."""
         if when == math.inf:
             self.stop()
             return

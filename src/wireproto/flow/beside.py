@@ -15,23 +15,23 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from ..errors import TimedOut, TransportError, WireprotoError
+from ..net.client_log import ClientLog
 from ..net.retry import Verdict, Waits, tell_before, verdict
 from ..net.task import Steps, Tasks
-from ..net.told import Told
 
 K = TypeVar("K")
 T = TypeVar("T")
 
 
 def answers(
-    tasks: Tasks, log: Told, ask: Callable[[float], Steps[Mapping[str, Steps[T]]]], until: float, patience: float
+    tasks: Tasks, log: ClientLog, ask: Callable[[float], Steps[Mapping[str, Steps[T]]]], until: float, try_timeout: float
 ) -> Steps[tuple[dict[str, T], list[str]]]:
     """Ask several brokers until one of them at least has answered, or `until` has come.
 
     Args:
         ask: looks up the brokers, and makes the steps that ask each, by the broker's address; called anew for each try, with the time at
             which all of its steps end.
-        patience: seconds that the brokers have to answer in one try.
+        try_timeout: seconds that the brokers have to answer in one try.
     Returns:
         the answers of the first try that brought any, by address, and the addresses of the brokers that gave none, which the log names.
     Raises:
@@ -41,7 +41,7 @@ def answers(
     before: TransportError | None = None
     while True:
         try:
-            found, silent = yield from _once(tasks, (yield from ask(min(until, time.monotonic() + patience))))
+            found, silent = yield from _once(tasks, (yield from ask(min(until, time.monotonic() + try_timeout))))
         except TransportError as why:  # the look-up of the brokers
             tell_before(why, before)
             raise

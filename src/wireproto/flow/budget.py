@@ -25,7 +25,7 @@ from wireproto._net import Event, Loop
 from wireproto.errors import BufferFull, Closed, WireprotoError
 from wireproto.net.task import Steps, Tasks
 
-from . import unflushed
+from . import unacked_warning
 
 FOREVER = float("inf")
 
@@ -70,7 +70,7 @@ class Budget(BudgetCore):
         self.tasks = Tasks(loop)
         self._loop = loop
         self._accounts: set[Account] = set()
-        unflushed.watch(self)
+        unacked_warning.watch(self)
 
     def account(self, holder: Holder) -> Account:
         """An account for a producer. It ends with `Account.close`, or with the producer itself."""

@@ -3,7 +3,7 @@
 What it is: `PartingRole`, whose end is a task of its client. Who closes only waits for it: what a signal handler raises, or a cancellation
 under asyncio, breaks into the wait and leaves nothing half done, and the next close waits on.
 
-    close ── as `Role` ── `_parting` begins, in the keeper, once ── waits: until it has ended ── its error, if any
+    close ── as `Role` ── `_parting` begins, in the I/O thread, once ── waits: until it has ended ── its error, if any
 
 Rules: the end keeps the time of the close that began it; a later one waits its own.
 Must not: know what a role does.
@@ -61,5 +61,5 @@ class PartingRole(Role):
         return self._farewell is None or self._farewell.done
 
     def _parting(self, deadline: float) -> Steps[None]:
-        """Give back what the role holds, in the keeper. Keeps `deadline`, and lets everything go even when it raises."""
+        """Give back what the role holds, in the I/O thread. Keeps `deadline`, and lets everything go even when it raises."""
         raise NotImplementedError

@@ -14,14 +14,14 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from wireproto._codec import Appender, Changes, Columns, KeyRouter, ProducerCore, Receipt, unbroken
-from wireproto.due import due
+from wireproto.deadlines import deadline_after
 from wireproto.errors import Closed, TimedOut, WireprotoError
 from wireproto.net.task import Steps, operation
 
+from .async_hooks import AsyncHooks
 from .parts import Parts, found
-from .unflushed import Sends
-from .untold import Untold
-from .way_in import WayIn
+from .unacked_warning import Sends
+from .unreported_errors import UnreportedErrors
 
 if TYPE_CHECKING:
     from wireproto._codec import OutBatch
@@ -58,7 +58,7 @@ class BatchProducer(ProducerCore, Sends):
         self._delivery_timeout = delivery_timeout
         self._closed = False
         self._fixed = {}
-        self._untold = Untold()
+        self._unreported = UnreportedErrors()
 
     def _take_by(self, router: KeyRouter, changes: Changes, learn: Callable[[], object], **how: Any) -> Appender:
         """Have the core take the records; see `Appender`."""
@@ -100,7 +100,7 @@ class BatchProducer(ProducerCore, Sends):
         appender = self._appender
         assert appender is not None
         if not appender.charge(size):
-            self._account.take(size, due(timeout))
+            self._account.take(size, deadline_after(timeout))
         batch, index = self._append(appender, number, value, key, headers, time_ms, size)
         if not self._linger:
             self._sender.release([batch])
@@ -155,7 +155,7 @@ class BatchProducer(ProducerCore, Sends):
         self._loop.check()
         self._usable()
         assert self._appender is not None
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         table = columns if isinstance(columns, Columns) else Columns.from_arrow(columns)
         last: dict[int, tuple[OutBatch, int]] = {}
         taken: dict[int, int] = {}
@@ -247,14 +247,14 @@ class BatchProducer(ProducerCore, Sends):
 
     def failed(self, batch: Any, why: WireprotoError) -> None:
         """A batch failed: the next flush tells of it, unless its records' receipts do before."""
-        self._untold.note(batch.serial, why, batch.count)
+        self._unreported.note(batch.serial, why, batch.count)
 
     # --- waiting ---
 
-    def way_in(self) -> WayIn:
+    def async_hooks(self) -> AsyncHooks:
         """What another event loop's face of it is made of."""
         assert self._appender is not None
-        return WayIn(self._appender, self._account, self._sender.hurry, self._known_place)
+        return AsyncHooks(self._appender, self._account, self._sender.hurry, self._known_place)
 
     def _late(self, batch: Any, why: WireprotoError) -> WireprotoError:
         """What is raised for a place that is not known in time, or not any more."""
@@ -269,7 +269,7 @@ class BatchProducer(ProducerCore, Sends):
             return self._place(batch, index)
         part, at = found(batch, index)
         if part.outcome.error is not None:
-            self._untold.told(batch.serial, index)
+            self._unreported.reported(batch.serial, index)
             raise copy(part.outcome.error)  # a fresh one for each who asks
         return self._known_place(part, at)
 
@@ -296,14 +296,14 @@ class BatchProducer(ProducerCore, Sends):
 
     def _flushing(self, timeout: float) -> Steps[None]:
         self._loop.check()
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         yield from self._sender.flushing(deadline, self._mine, topic=self.topic)
         while self._leaving():
             if time.monotonic() >= deadline:
                 raise TimedOut(f"not all records have left within {timeout:g} s", topic=self.topic)
             yield time.monotonic() + 0.005
         self._give_back()
-        failure = self._untold.take()
+        failure = self._unreported.take()
         if failure is not None:
             raise copy(failure)
 
@@ -323,7 +323,7 @@ class BatchProducer(ProducerCore, Sends):
         """Take no more, and flush; what is not acknowledged in time fails with Closed."""
         if self._closed:
             return
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         self._refuse_more()
         gone = Closed("the producer was closed before the record was acknowledged", topic=self.topic)
         problem: Exception | None = None

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import ClassVar
 
 from wireproto._net import Loop, OneAfterAnother, OneThread
-from wireproto.due import due
+from wireproto.deadlines import deadline_after
 from wireproto.errors import Closed, TimedOut, WireprotoError
 from wireproto.net.closing import Closing
 from wireproto.net.task import Steps
@@ -45,7 +45,7 @@ class Role(Closing):
         Raises:
             TimedOut: another thread did not come out of its call in time; close again. What ending raises: it is over all the same.
         """
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         with self._closing.by(deadline) as mine:
             if not mine or self._ended:
                 return
@@ -89,7 +89,7 @@ class Role(Closing):
         """`close`, as steps, for a role that no other thread uses."""
         if self._ended:
             return
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         self._only.closed = True
         self._wake()
         try:

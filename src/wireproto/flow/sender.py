@@ -32,16 +32,16 @@ from typing import Any, TypeVar
 from wireproto._codec import BriefLock, Outlet, SenderCore, unbroken
 from wireproto.errors import BufferFull, TimedOut, WireprotoError
 from wireproto.net import retry
+from wireproto.net.client_log import ClientLog
 from wireproto.net.task import Steps
-from wireproto.net.told import Told
 
-from .mending import Mending
+from .interrupt_recovery import InterruptRecovery
+from .linger import HeldBackBatches, SendTimes
 from .parts import Parts
 from .queue import Gate, PartitionQueue, Stamp
-from .staying import Pace, Staying
 from .verdicts import Again, Elsewhere, Refused, Split, StartOver, Stored, Verdict, Wire
 
-__all__ = ["Again", "Pace", "Refused", "Sender", "Split", "StartOver", "Stored", "Verdict", "Wire"]
+__all__ = ["Again", "Refused", "SendTimes", "Sender", "Split", "StartOver", "Stored", "Verdict", "Wire"]
 K = TypeVar("K", bound=Hashable)
 
 FOREVER = float("inf")
@@ -53,7 +53,7 @@ AT_ONCE = 3
 """So many times in a row a queue that starts over does without a pause."""
 
 
-class Sender(Mending, SenderCore):
+class Sender(InterruptRecovery, SenderCore):
     """See the module. `current`, `opened`, `hurry`, `set_off` and `stored`, what each record sent one by one goes through, are the core's.
 
     Args:
@@ -67,14 +67,14 @@ class Sender(Mending, SenderCore):
         self,
         wire: Wire,
         stamp: Stamp,
-        pace: Pace,
+        pace: SendTimes,
         make_batch: Callable[[PartitionQueue, int, float], Any],
         arm: Callable[[float], None],
         clock: Callable[[], float],
-        told: Told | None = None,
+        log: ClientLog | None = None,
     ) -> None:
         self.pace = pace
-        self._told = told
+        self._log = log
         self._wire = wire
         self._stamp = stamp
         self._make_batch = make_batch
@@ -93,7 +93,7 @@ class Sender(Mending, SenderCore):
         self._parted: dict[Any, Parts] = {}
         self._armed = FOREVER
         self._lifetime, self._linger = pace.delivery_timeout, pace.linger
-        self._staying = Staying(pace)
+        self._held_back = HeldBackBatches(pace)
 
     # --- records in ---
 
@@ -153,7 +153,7 @@ class Sender(Mending, SenderCore):
 
     def _stays(self, queue: PartitionQueue) -> None:
         """It cannot leave now: what is open takes records for a while longer only. Lock held."""
-        if (until := self._staying.add(queue)) is not None:
+        if (until := self._held_back.add(queue)) is not None:
             self._wake_at(until)
 
     def _note(self, queue: PartitionQueue) -> None:
@@ -245,7 +245,7 @@ class Sender(Mending, SenderCore):
             for key in keys:
                 for queues in (self._queues, self._due, self._paused, self._unlinked):
                     queues.pop(key, None)
-                self._staying.forget(key)
+                self._held_back.forget(key)
             if not self._alive and not self.broken:
                 self._armed = FOREVER
                 self._arm(FOREVER)
@@ -427,10 +427,10 @@ class Sender(Mending, SenderCore):
             self._wire.settled([batch for batch, _ in stored])
         for batch, base in stored:  # last: who waits for it finds the rest done
             batch.outcome.set(base)
-        if self._told is not None and len(stored) < len(outcomes):
+        if self._log is not None and len(stored) < len(outcomes):
             for batch, verdict in outcomes:
                 if isinstance(verdict, Again | StartOver | Split) and verdict.why is not None:
-                    self._told.info(("resent", type(verdict.why)), "%s: %d records are sent again: %s", batch.key, batch.count, verdict.why)
+                    self._log.info(("resent", type(verdict.why)), "%s: %d records are sent again: %s", batch.key, batch.count, verdict.why)
         self._fail(failed)
 
     def unreached(self, key: Hashable, why: WireprotoError, to: Elsewhere | None) -> None:
@@ -513,9 +513,9 @@ class Sender(Mending, SenderCore):
             self._wire.settled([batch for batch, _ in failures])
         for batch, why in new:
             batch.outcome.fail(why)
-        if self._told is not None:
+        if self._log is not None:
             for batch, why in new:
-                self._told.warning(("refused", type(why)), "%d records were not stored: %s", batch.count, why)
+                self._log.warning(("refused", type(why)), "%d records were not stored: %s", batch.count, why)
 
     # --- links and time ---
 
@@ -543,7 +543,7 @@ class Sender(Mending, SenderCore):
         with self._lock:
             oldest = next(iter(self._alive), None)
             ends = FOREVER if oldest is None else oldest.created + self.pace.delivery_timeout
-            if now < ends and not (self._lingering or self._paused or self._due or self._staying):
+            if now < ends and not (self._lingering or self._paused or self._due or self._held_back):
                 self._wake_at(ends)  # all that lingered when it was set is on its way; under the lock, or it would undo a `leave`
                 return
             expired = list(self._overdue(now))
@@ -556,7 +556,7 @@ class Sender(Mending, SenderCore):
                     self._note(batch.queue)
                 else:
                     self._seal(batch.queue)
-            for queue in self._staying.over(now):
+            for queue in self._held_back.over(now):
                 self._seal(queue)
             for key, queue in list(self._paused.items()):
                 if now >= queue.held_until:
@@ -590,7 +590,7 @@ class Sender(Mending, SenderCore):
             soonest = min(soonest, first.created + self.pace.linger)
         for queue in self._paused.values():
             soonest = min(soonest, queue.held_until)
-        return min(soonest, self._staying.ends())
+        return min(soonest, self._held_back.ends())
 
 
 def _created(batch: Any) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from wireproto._codec import topic_shares
-from wireproto.due import due
+from wireproto.deadlines import deadline_after
 from wireproto.errors import Closed, WireprotoError
 from wireproto.net.closing import Closing
 
@@ -47,7 +47,7 @@ class TopicsProducer(Closing, Generic[P]):
 
     def to(self, topic: str, timeout: float = 30.0) -> P:
         """The producer of one topic, which ends with this one."""
-        due(timeout)
+        deadline_after(timeout)
         known = self._producers.get(topic)
         if known is not None:
             return known
@@ -93,7 +93,7 @@ class TopicsProducer(Closing, Generic[P]):
         self._check(topic or "")
         if topic is not None:
             return self.to(topic, timeout).send_batch(columns, partition=partition, timeout=timeout)
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         found: list[Receipt] = []
         for producer, rows in [(self.to(name, deadline - time.monotonic()), rows) for name, rows in topic_shares(columns)]:
             found += producer.send_batch(rows, partition=partition, timeout=max(0.0, deadline - time.monotonic()))
@@ -107,7 +107,7 @@ class TopicsProducer(Closing, Generic[P]):
     def keep(self, most: int, timeout: float = 30.0) -> None:
         """Keep no more topics ready than the `most` that were named last: flush and let go of the others, so that who goes on for ever does
         not gather them. A topic that is named again is looked up again; to one that is let go of nobody may send meanwhile."""
-        due(timeout)
+        deadline_after(timeout)
         others = [self._producers.pop(topic) for topic in self.topics[: max(0, len(self._producers) - most)]]
         self._each(others, lambda producer, left: producer.close(left), timeout)
 
@@ -117,13 +117,13 @@ class TopicsProducer(Closing, Generic[P]):
 
     def close(self, timeout: float = 30.0) -> None:
         """Flush all topics, then take no more."""
-        due(timeout)
+        deadline_after(timeout)
         self._closed = True
         self._each(list(self._producers.values()), lambda producer, left: producer.close(left), timeout)
 
     def _each(self, producers: list[P], do: Callable[[P, float], None], timeout: float) -> None:
         """Do it with each of these; then raise the first failure."""
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         first: WireprotoError | None = None
         for producer in producers:
             try:

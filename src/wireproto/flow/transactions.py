@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from wireproto._net import Event, OneThread
-from wireproto.due import due
+from wireproto.deadlines import deadline_after
 from wireproto.errors import Aborted, AsyncUnsupported, Closed, Fenced, TimedOut, TransactionError, UsageError, WireprotoError
 from wireproto.net.closing import INTERRUPTED, Closing
 from wireproto.net.task import NEVER, Steps, fresh, operation, steps
@@ -126,7 +126,7 @@ class Transaction(Generic[P]):
         """
         self.check()
         try:
-            yield from self._work.storing_positions(self, consumer, positions, due(timeout))
+            yield from self._work.storing_positions(self, consumer, positions, deadline_after(timeout))
         except WireprotoError:
             raise
         except BaseException:  # a signal handler's, a cancellation: nobody knows which of them the coordinator has
@@ -202,7 +202,7 @@ class Transaction(Generic[P]):
             yet it may be aborted as well.
         """
         with self._only:
-            deadline = due(timeout)
+            deadline = deadline_after(timeout)
             if self._decided is None:
                 yield from self._flush(deadline)
             elif self.state not in (State.COMMITTING, State.COMMITTED):
@@ -239,7 +239,7 @@ class Transaction(Generic[P]):
         with self._only:
             if self._decided is not None:
                 raise UsageError(f"the transaction is {self.state.value}")
-            yield from self._flush(due(timeout))
+            yield from self._flush(deadline_after(timeout))
             handle = self._work.handing_over()
             self._decided = True
             if handle is None:
@@ -257,7 +257,7 @@ class Transaction(Generic[P]):
             UsageError: it was committed, or may have been.
         """
         with self._only:
-            deadline = due(timeout)
+            deadline = deadline_after(timeout)
             if self._decided is None:
                 yield from self._drop(deadline)
             elif self.state not in (State.ABORTING, State.ABORTED):
@@ -392,7 +392,7 @@ class Transactions(Closing, Generic[P]):
             UsageError: one is open. Fenced: somebody else goes on under this name. Closed, TimedOut.
         """
         self._usable()
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         yield from self._settle(deadline)
         self._usable()
         made = self._made((yield from self.beginning(deadline)))
@@ -449,7 +449,7 @@ class Transactions(Closing, Generic[P]):
         """Roll back what is open, and take no more."""
         if self._closed:
             return
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         try:
             self.tasks.drive(self.leaving(deadline), NEVER)  # it keeps the time
         finally:
@@ -464,7 +464,7 @@ class Transactions(Closing, Generic[P]):
         under_way = turn._decided is True
         if turn.state is State.COMMITTING and not under_way:
             text = "the transaction of %r is rolled back: it is closed, and its commit, which was given up, is not over"
-            self._runtime.told.warning(("given up", self.name), text, self.name)
+            self._runtime.log.warning(("given up", self.name), text, self.name)
         yield from steps(turn.commit if under_way else turn.abort)(timeout=max(0.0, deadline - time.monotonic()))
 
     def part(self, deadline: float) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..due import due
+from ..deadlines import deadline_after
 from ..errors import BrokerError, UnsupportedVersion, WireprotoError
 from ..flow.beside import answers
 from ..flow.resolve import named, shown
@@ -63,7 +63,7 @@ class KafkaAdmin(TransactionAdmin, Closing):
     @operation
     def list_topics(self, *, timeout: float = 30.0) -> Steps[list[str]]:
         """Names of all topics, without the brokers' own ones, sorted."""
-        yield from self._asking_for(None, due(timeout))
+        yield from self._asking_for(None, deadline_after(timeout))
         return self._shown()
 
     def _asking_for(self, topics: Collection[str] | None, deadline: float) -> Steps[None]:
@@ -76,7 +76,7 @@ class KafkaAdmin(TransactionAdmin, Closing):
     @operation
     def describe_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[TopicInfo]:
         """Partitions with leader, replicas, in-sync and offline ones; details: topic id as hex, whether internal."""
-        return self._info((yield from self._cluster.looking_up(topic, due(timeout))))
+        return self._info((yield from self._cluster.looking_up(topic, deadline_after(timeout))))
 
     @operation
     def describe_topics(self, topics: Iterable[str] | None = None, *, timeout: float = 30.0) -> Steps[dict[str, TopicInfo]]:
@@ -87,7 +87,7 @@ class KafkaAdmin(TransactionAdmin, Closing):
         Raises:
             UnknownTopicOrPartition: there is none of a name, with that as its `topic`.
         """
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         names = None if topics is None else sorted(set(topics))
         if names != []:
             yield from self._asking_for(names, deadline)
@@ -118,7 +118,7 @@ class KafkaAdmin(TransactionAdmin, Closing):
         Raises:
             LeaderNotAvailable: a partition has no leader. TransportError: a leader does not answer. `known` has what the others answered.
         """
-        cluster, deadline = self._cluster, due(timeout)
+        cluster, deadline = self._cluster, deadline_after(timeout)
         keys: list[TopicPartition] = []
         for topic in sorted(set(topics)):
             entry = yield from cluster.knowing(topic, deadline)
@@ -165,7 +165,7 @@ class KafkaAdmin(TransactionAdmin, Closing):
         Raises:
             TopicAlreadyExists, InvalidTopic, PolicyViolation … as the broker answers.
         """
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
 
         def make(version: int) -> CreateTopicsRequest:
             factor = replication if replication is not None else (-1 if version >= _DEFAULT_FACTOR else 1)
@@ -195,7 +195,7 @@ class KafkaAdmin(TransactionAdmin, Closing):
     @operation
     def delete_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[None]:
         """Delete it and wait until the brokers do not list it any more. Raises UnknownTopicOrPartition when there is none."""
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         cluster = self._cluster
 
         def make(version: int) -> DeleteTopicsRequest:
@@ -240,7 +240,7 @@ class KafkaAdmin(TransactionAdmin, Closing):
             LeaderNotAvailable: a partition has no leader; it names that one, and `known` has the positions of the others.
             TransportError: a leader does not answer; `known` has those that the others answered, without times.
         """
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         names = [topic] if isinstance(topic, str) else sorted(set(topic))
         asked = named(at)
         if asked is None and names:
@@ -259,7 +259,7 @@ class KafkaAdmin(TransactionAdmin, Closing):
 
         A node that does not answer is named in the log, and what it alone knows is left out; where none answers, all are asked again.
         """
-        cluster, deadline = self._cluster, due(timeout)
+        cluster, deadline = self._cluster, deadline_after(timeout)
 
         def ask(late: float) -> Steps[dict[str, Steps[Any]]]:
             yield from cluster.retrying(lambda: cluster.refreshing((), deadline), deadline)
@@ -268,14 +268,14 @@ class KafkaAdmin(TransactionAdmin, Closing):
                 for number, node in cluster.metadata.nodes.items()
             }
 
-        replies, _ = yield from answers(cluster.tasks, cluster.told, ask, deadline, cluster.options.request_timeout)
+        replies, _ = yield from answers(cluster.tasks, cluster.log, ask, deadline, cluster.options.request_timeout)
         return sorted({group.group_id for reply in replies.values() for group in reply.groups})
 
     @operation
     def describe_group(self, group: str, *, timeout: float = 30.0) -> Steps[GroupInfo]:
         """State and members of a group with what each holds, of the classic protocol or of KIP-848's. Raises GroupIdNotFound for a group
         that nobody knows, also where the broker (before DescribeGroups v6) calls it ``Dead``."""
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         try:
             return (yield from self._classic_group(group, deadline))
         except GroupIdNotFound as unknown:
@@ -332,14 +332,14 @@ class KafkaAdmin(TransactionAdmin, Closing):
     def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> Steps[dict[TopicPartition, Position]]:
         """Where the group resumes in the topic's partitions; partitions without a commit are left out, and so are, with a warning in the
         log, those whose position an open transaction is about to move."""
-        cluster, deadline = self._cluster, due(timeout)
+        cluster, deadline = self._cluster, deadline_after(timeout)
         entry = yield from cluster.looking_up(topic, deadline)
         keys = [(topic, number) for number in entry.partitions]
         to, pending = cluster.to_coordinator(group), set[TopicPartition]()
         found = yield from offsets.fetching(cluster, group, keys, deadline, to=to, pending=pending)
         if pending:
             text = "group %s: left out is what an open transaction is about to move: %s"
-            cluster.told.warning(("pending", group), text, group, shown(pending))
+            cluster.log.warning(("pending", group), text, group, shown(pending))
         return positions.log_positions(found)
 
     @operation
@@ -353,7 +353,7 @@ class KafkaAdmin(TransactionAdmin, Closing):
         Raises:
             UnknownMemberId: the group has members, which alone may commit.
         """
-        cluster, deadline = self._cluster, due(timeout)
+        cluster, deadline = self._cluster, deadline_after(timeout)
         wanted = {key: positions.offset_in(key, place, "commit") for key, place in places.items()}
         codes = yield from offsets.committing(cluster, group, wanted, deadline, to=cluster.to_coordinator(group), ours=_GONE)
         return frozenset(key for key, code in codes.items() if code)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..due import due
+from ..deadlines import deadline_after
 from ..errors import BrokerError, OptionError, TimedOut, UnsupportedVersion, UsageError, ValueUnsupported, WireprotoError
 from ..net.task import Steps, operation
 from ..position import TopicPartition
@@ -140,7 +140,7 @@ class TransactionAdmin:
             OptionError: no broker knows such a state. UnsupportedVersion: a broker is too old for what is asked.
             CoordinatorNotAvailable: some are nobody's for as long; told where the topic of their states may be described.
         """
-        cluster, deadline = self._cluster, due(timeout)
+        cluster, deadline = self._cluster, deadline_after(timeout)
         request = ListTransactionsRequest(
             state_filters=(states,) if isinstance(states, str) else tuple(states),
             producer_id_filters=tuple(producer_ids),
@@ -154,7 +154,7 @@ class TransactionAdmin:
         def ask(node: int) -> Steps[None]:
             led[node] = yield from self._coordinators_at(node, deadline)
             yield from self._must_know(node, led[node], deadline)
-            reply = yield from self._told(node, request, deadline)
+            reply = yield from self._answer_of(node, request, deadline)
             if reply.error_code:
                 raise error(reply.error_code, "listing transactions", message=reply.NAME)
             heard[node] = reply
@@ -193,7 +193,7 @@ class TransactionAdmin:
         One that has yet to hear that it coordinates lists nothing of it, and says nothing of that.
         """
         topics = (MetadataRequestTopic(name=STATE),)
-        reply = yield from self._told(node, MetadataRequest(topics=topics, allow_auto_topic_creation=False), deadline)
+        reply = yield from self._answer_of(node, MetadataRequest(topics=topics, allow_auto_topic_creation=False), deadline)
         return {part.partition_index: part.leader_id for topic in reply.topics if not topic.error_code for part in topic.partitions}
 
     def _must_know(self, node: int, leaders: Mapping[int, int], deadline: float) -> Steps[None]:
@@ -205,7 +205,7 @@ class TransactionAdmin:
         names = [_name_in(number, count) for number, leader in leaders.items() if leader == node and 0 <= number < count <= _NAMED]
         if not names:
             return
-        reply = yield from self._told(node, DescribeTransactionsRequest(transactional_ids=tuple(names)), deadline)
+        reply = yield from self._answer_of(node, DescribeTransactionsRequest(transactional_ids=tuple(names)), deadline)
         for state in reply.transaction_states:
             if state.error_code in _YET_TO_LOAD:
                 raise error(state.error_code, f"what node {node} coordinates of transactions", message=reply.NAME)
@@ -219,12 +219,12 @@ class TransactionAdmin:
             CoordinatorNotAvailable: nobody coordinates one. TransportError: a coordinator does not answer. `known` has by name what the
                 others answered.
         """
-        cluster, deadline = self._cluster, due(timeout)
+        cluster, deadline = self._cluster, deadline_after(timeout)
         wanted = [names] if isinstance(names, str) else sorted(set(names))
         found: dict[str, TransactionInfo] = {}
 
         def ask(node: int, some: list[str]) -> Steps[None]:
-            reply = yield from self._told(node, DescribeTransactionsRequest(transactional_ids=tuple(some)), deadline)
+            reply = yield from self._answer_of(node, DescribeTransactionsRequest(transactional_ids=tuple(some)), deadline)
             problem: BrokerError | None = None
             for state in reply.transaction_states:
                 if state.error_code:
@@ -262,7 +262,7 @@ class TransactionAdmin:
         Raises:
             TimedOut: not all have ended; ask for the same again. AuthError.
         """
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         otherwise: dict[OpenTransaction, BrokerError] = {}
 
         def end(one: OpenTransaction) -> Steps[None]:
@@ -281,7 +281,7 @@ class TransactionAdmin:
         Raises:
             TimedOut: not all are; ask for the same again. AuthError.
         """
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         entries = [names] if isinstance(names, str) else sorted(set(names))
 
         # CONCURRENT_TRANSACTIONS says that it is fenced and being rolled back: asked again, it is rolled back when this returns
@@ -316,7 +316,7 @@ class TransactionAdmin:
             LeaderNotAvailable: a partition has no leader; it names that one. TransportError: a leader does not answer. `known` has what the
                 others answered.
         """
-        cluster, deadline = self._cluster, due(timeout)
+        cluster, deadline = self._cluster, deadline_after(timeout)
         names = [topic] if isinstance(topic, str) else sorted(set(topic))
         keys: list[TopicPartition] = []
         for name in names:
@@ -325,7 +325,7 @@ class TransactionAdmin:
         found: dict[TopicPartition, tuple[ProducerInfo, ...]] = {}
 
         def ask(node: int, led: list[TopicPartition]) -> Steps[None]:
-            reply = yield from self._told(node, _producers_of(led), deadline)
+            reply = yield from self._answer_of(node, _producers_of(led), deadline)
             problem: WireprotoError | None = None
             for topic in reply.topics:
                 for part in topic.partitions:
@@ -353,9 +353,9 @@ class TransactionAdmin:
         try:
             yield from self._of_topics(names, attempt, deadline)
         except WireprotoError as why:
-            told = why if missing is None or not isinstance(why, TimedOut) else missing  # that time ran out is no news then
-            told.known = found
-            raise told from None
+            error = why if missing is None or not isinstance(why, TimedOut) else missing  # that time ran out is no news then
+            error.known = found
+            raise error from None
         return {key: found[key] for key in keys}
 
     @operation
@@ -387,7 +387,7 @@ class TransactionAdmin:
         if producer.transaction_start is None:
             raise UsageError(f"producer {producer.producer_id} has no transaction open there", topic=key[0], partition=key[1])
         topic, number = key
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         marker = WritableTxnMarker(
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
@@ -399,7 +399,7 @@ class TransactionAdmin:
 
         def attempt() -> Steps[None]:
             ((node, _),) = (yield from positions.by_leader(cluster, [key], deadline)).items()
-            reply = yield from self._told(node, WriteTxnMarkersRequest(markers=(marker,)), deadline)
+            reply = yield from self._answer_of(node, WriteTxnMarkersRequest(markers=(marker,)), deadline)
             for part in (part for one in reply.markers for topic in one.topics for part in topic.partitions):
                 if part.error_code:
                     what = f"{'committing' if commit else 'aborting'} a transaction of producer {producer.producer_id}"
@@ -407,7 +407,7 @@ class TransactionAdmin:
 
         yield from self._of_topics([topic], attempt, deadline)
 
-    def _told(self, node: int, request: Any, deadline: float) -> Steps[Any]:
+    def _answer_of(self, node: int, request: Any, deadline: float) -> Steps[Any]:
         """One node's answer, without retries."""
         cluster = self._cluster
         conn = yield from cluster.connecting(node, "main", deadline)

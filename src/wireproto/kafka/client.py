@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from ..due import due
+from ..deadlines import deadline_after
 from ..errors import RoleUnsupported
 from ..net.runtime import ClientBase
 from ..net.task import Steps, operation
@@ -124,7 +124,7 @@ class KafkaClient(ClientBase[KafkaCluster]):
         Args:
             message: a request class of ``wireproto.kafka.messages``.
         """
-        until = due(timeout)
+        until = deadline_after(timeout)
         conn = yield from self.cluster.retrying(lambda: self.cluster.to_any(until), until)
         agreed: Agreed = conn.context
         return agreed.versions.newest(message)
@@ -153,4 +153,4 @@ class KafkaClient(ClientBase[KafkaCluster]):
                 transaction, the leader of the first partition that it names, the controller, or any node. A coordinator is looked up
                 anew, since a reply's own error codes are not read here.
         """
-        return self.cluster.requesting(message, due(timeout), version=version, **route)
+        return self.cluster.requesting(message, deadline_after(timeout), version=version, **route)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .._codec import BriefLock, KafkaRoom
+from .._codec import BriefLock, ReadBudget
 from ..errors import (
     AuthError,
     BrokerError,
@@ -79,8 +79,8 @@ class KafkaCluster(Runtime[KafkaOptions]):
         self._lock = BriefLock()
         self._known = False
         self.budget = Budget(self.loop, options.buffer_memory)
-        self.fetch_room = KafkaRoom()
-        self.fetch_room.bound(options.fetch_memory)
+        self.fetch_budget = ReadBudget()
+        self.fetch_budget.bound(options.fetch_memory)
         self._coordinators: dict[tuple[int, str], int] = {}
         self._readers = 0
         self._spare: list[str] = []
@@ -117,8 +117,8 @@ class KafkaCluster(Runtime[KafkaOptions]):
         return (yield from wire.asking(conn, message, deadline, version=version))
 
     def while_new(self) -> Callable[[WireprotoError], Verdict]:
-        """A judge of what is asked of a topic: that it is unknown passes for `topic_patience`, in which nodes hear of a new one."""
-        enough = time.monotonic() + self.options.topic_patience
+        """A judge of what is asked of a topic: that it is unknown passes for `unknown_topic_timeout`, in which nodes hear of a new one."""
+        enough = time.monotonic() + self.options.unknown_topic_timeout
         return lambda why: verdict(why, final=(UnknownTopicOrPartition,) if time.monotonic() >= enough else ())
 
     def _route(self, message: Any, route: Mapping[str, Any]) -> Route:
@@ -312,33 +312,33 @@ class KafkaCluster(Runtime[KafkaOptions]):
         until = self._later()
         yield from self.anywhere(what, ask, until)
 
-    def _know(self, told: str | None, conn: Connection) -> None:
+    def _know(self, claimed: str | None, conn: Connection) -> None:
         """Whether it is a node of this cluster that answers: its old address may be another one's by now, as those of pods may.
 
         Raises:
             Disconnected: it is another's, and not at an address that the user named, whose word counts; the connection is closed.
         """
         known = self.metadata.cluster_id
-        if told is None or known in (None, told):
+        if claimed is None or known in (None, claimed):
             return
-        text = f"a node of another cluster answers there: {told}, not {known}"
+        text = f"a node of another cluster answers there: {claimed}, not {known}"
         if conn.peer in map(peer_name, self.addresses):
-            self.told.warning(
-                ("cluster", told),
+            self.log.warning(
+                ("cluster", claimed),
                 "%s: a node of another cluster answers there: %s, not %s; it is taken for the one that was asked for",
                 conn.peer,
-                told,
+                claimed,
                 known,
             )
             self._forget(text)
             return
         with self._lock:
             self.metadata.nodes = {number: node for number, node in self.metadata.nodes.items() if peer_name(node.address) != conn.peer}
-        self.told.warning(
+        self.log.warning(
             ("stranger", conn.peer),
             "%s: a node of another cluster answers there: %s, not %s; it is left alone",
             conn.peer,
-            told,
+            claimed,
             known,
         )
         self.pool.drop(conn, text)
@@ -355,19 +355,19 @@ class KafkaCluster(Runtime[KafkaOptions]):
         """A topic with its partitions, all of them led; waits a little for a topic that has just been made.
 
         Raises:
-            the broker's error for it: UnknownTopicOrPartition after `options.topic_patience` seconds.
+            the broker's error for it: UnknownTopicOrPartition after `options.unknown_topic_timeout` seconds.
         """
-        enough = min(until, time.monotonic() + self.options.topic_patience)
+        enough = min(until, time.monotonic() + self.options.unknown_topic_timeout)
 
-        told = False
+        answered = False
 
         def look() -> Steps[Topic]:
-            nonlocal told
+            nonlocal answered
             try:
                 yield from self.refreshing((topic,), until, create=create)
-                told = True
+                answered = True
             except TimedOut:
-                if not told or self.metadata.problem(topic) is None:
+                if not answered or self.metadata.problem(topic) is None:
                     raise
                 # the time ran out while it was asked for once more: what was told last is the answer
             problem = self.metadata.problem(topic)
@@ -424,14 +424,14 @@ class KafkaCluster(Runtime[KafkaOptions]):
 
     def _tell_moves(self, before: Mapping[str, Topic]) -> None:
         for topic, partition, old, new in self.metadata.moves(before):
-            self.told.info(("moved", topic, partition), "%s[%d]: the leader is node %d now, not %d", topic, partition, new, old)
+            self.log.info(("moved", topic, partition), "%s[%d]: the leader is node %d now, not %d", topic, partition, new, old)
 
     def throttled(self, reply: Any, conn: Connection) -> None:
         """Note, and tell of, a reply that says that a quota is used up: the node reads nothing more by this connection for a while."""
         if reply.throttle_time_ms:
             agreed: wire.Agreed = conn.context
             agreed.muted_until = time.monotonic() + reply.throttle_time_ms / 1000
-            self.told.info(("throttled", conn.peer), "%s: throttled by a quota for %d ms", conn.peer, reply.throttle_time_ms)
+            self.log.info(("throttled", conn.peer), "%s: throttled by a quota for %d ms", conn.peer, reply.throttle_time_ms)
 
     # --- asking ---
 

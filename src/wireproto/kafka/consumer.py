@@ -17,9 +17,9 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from ..due import due
+from ..deadlines import deadline_after
 from ..errors import BrokerError, Closed, OptionError, Revoked, TransportError, UsageError, WireprotoError
-from ..flow.dropped import DroppedRole
+from ..flow.abandoned_role import AbandonedRole
 from ..flow.parting import PartingRole
 from ..flow.resolve import Request, named, shown
 from ..net.retry import Policy, Waits
@@ -49,7 +49,7 @@ Offsets = dict[TopicPartition, int]
 Resumed = tuple[Offsets, Offsets, Offsets, dict[TopicPartition, Request], Offsets]
 
 
-class KafkaConsumer(PartingRole, DroppedRole):
+class KafkaConsumer(PartingRole, AbandonedRole):
     """See `wireproto.roles.Consumer`. Made by `KafkaClient.consumer`."""
 
     waits = True
@@ -81,7 +81,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
         self._purpose = cluster.bulk()
         self._fetcher = Fetcher(cluster, options, self._purpose)
         self._coordinator = Coordinator(cluster, group, topics, options, self._fetcher.wake)
-        self._when_dropped(cluster.loop, partial(_give_back, cluster, self._fetcher, self._purpose, self._coordinator))
+        self._when_abandoned(cluster.loop, partial(_give_back, cluster, self._fetcher, self._purpose, self._coordinator))
         self._settled = -1
         self._resuming: tuple[int, Task[Resumed]] | None = None  # the generation, and where its partitions go on
         self._saving: tuple[dict[TopicPartition, int], Task[offsets.Codes]] | None = None
@@ -99,7 +99,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
         self._in_work: tuple[TopicPartition, int | None] | None = None  # the newest batch's partition, and what `_handed` had of it before
         self._torn: tuple[tuple[Cursor, int] | None, tuple[TopicPartition, int | None] | None] | None = None  # … as a broken poll began
         self._dropped: set[TopicPartition] = set()  # handed out, not committed, and gone with a rebalance: what the next commit tells
-        self._told: set[TopicPartition] = set()  # of which a commit has told that they are gone
+        self._known_gone: set[TopicPartition] = set()  # of which a commit has told that they are gone
 
     # --- polling ---
 
@@ -145,7 +145,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
         """`poll`, as steps."""
         with self._only:
-            deadline = due(timeout)
+            deadline = deadline_after(timeout)
             while True:
                 self._still_open()
                 self._coordinator.polled_at = time.monotonic()
@@ -183,7 +183,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
         if not (yield from self._coordinator.settling(deadline)):
             return False
         generation, mine = member.generation, member.assignment
-        if generation < 0:  # the keeper has just been told that we are no member any more
+        if generation < 0:  # the I/O thread has just been told that we are no member any more
             return False
         return (yield from self._take_partitions(generation, mine, deadline))
 
@@ -193,12 +193,12 @@ class KafkaConsumer(PartingRole, DroppedRole):
         lost = self._coordinator.membership.lost
         if self._options.auto_commit and not lost and not (yield from self._save_last(deadline)):
             return False
-        self._cluster.told.rebalanced(self._coordinator.group, (), held)
-        told = self._options.on_lost if lost and self._options.on_lost is not None else self._options.on_revoked
+        self._cluster.log.rebalanced(self._coordinator.group, (), held)
+        callback = self._options.on_lost if lost and self._options.on_lost is not None else self._options.on_revoked
         self._settled = -1
         try:
-            if held and told is not None:
-                self._call_back(told, held)
+            if held and callback is not None:
+                self._call_back(callback, held)
         finally:  # whatever the user's code comes to, they are not ours any more
             self._drop_partitions()
         return True
@@ -206,8 +206,8 @@ class KafkaConsumer(PartingRole, DroppedRole):
     def _drop_partitions(self) -> None:
         """Fetch no more of what we held; each of these lines may be run again where a signal handler broke into the next."""
         if not self._options.auto_commit:
-            self._dropped |= {key for key in self._unsaved() if key in self._handed} - self._told
-        self._told.clear()
+            self._dropped |= {key for key in self._unsaved() if key in self._handed} - self._known_gone
+        self._known_gone.clear()
         for key in list(self._fetcher.plan.cursors):
             self._fetcher.plan.remove(key)
         self._fetcher.placing.drop()
@@ -246,7 +246,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
         leading = self._coordinator.membership.leading
         self._counts = self._coordinator.counts if leading else self._partition_counts()
         self._plan_look()
-        self._cluster.told.rebalanced(self._coordinator.group, mine, ())
+        self._cluster.log.rebalanced(self._coordinator.group, mine, ())
         self._resuming = None
         self._settled = generation
         if self._options.on_assigned is not None:
@@ -306,12 +306,12 @@ class KafkaConsumer(PartingRole, DroppedRole):
 
     def _plan_look(self) -> None:
         """When to look for partitions next: soon where a topic is missing, as Java's client does."""
-        patience = self._options.metadata_max_age
+        wait = self._options.metadata_max_age
         if all(self._counts.get(topic) for topic in self._coordinator.membership.wanted_topics()):
             self._missing.over()
         else:
-            patience = min(self._missing.next(), patience)
-        self._look_at = time.monotonic() + patience
+            wait = min(self._missing.next(), wait)
+        self._look_at = time.monotonic() + wait
 
     # --- committing ---
 
@@ -320,7 +320,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
         """See `wireproto.roles.Consumer.commit`."""
         positions = places(positions, "commit")
         with self._only:
-            yield from self._commit(positions, due(timeout))
+            yield from self._commit(positions, deadline_after(timeout))
 
     def _commit(self, given: Mapping[TopicPartition, Position] | None, deadline: float) -> Steps[None]:
         yield from self._saved_by(deadline)
@@ -339,7 +339,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
             else:
                 gone = self._committed(ours, (yield from self._committing(ours, deadline)))
         self._saved_at = time.monotonic()
-        self._told.update(gone)
+        self._known_gone.update(gone)
         if given is None:
             strange, self._dropped = tuple(self._dropped.difference(gone)), set()
         else:
@@ -431,7 +431,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
         A partition for which nothing was committed yet goes back to where it began to be read here, or to where it was last sought.
         """
         with self._only:
-            deadline = due(timeout)
+            deadline = deadline_after(timeout)
             mine = frozenset(self._fetcher.plan.cursors)
             resume: dict[TopicPartition, int] = {}
             epochs: dict[TopicPartition, int] = {}
@@ -493,7 +493,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
             UnstableOffsetCommit: an open transaction is about to move those of the partitions that it names, all the while.
         """
         with self._only:
-            deadline = due(timeout)
+            deadline = deadline_after(timeout)
             keys = sorted(self.assignment) or self._all_partitions()
             found = yield from offsets.fetching(self._cluster, self._coordinator.group, keys, deadline, to=self._coordinator.route)
             return positions.log_positions(found)
@@ -512,7 +512,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
         """
         with self._only:
             cursors, waiting = self._fetcher.plan.cursors, self._fetcher.placing.waiting
-            return (yield from lagging(self._cluster, cursors, waiting, due(timeout), committed=self._committed_only))
+            return (yield from lagging(self._cluster, cursors, waiting, deadline_after(timeout), committed=self._committed_only))
 
     # --- moving ---
 
@@ -546,7 +546,7 @@ class KafkaConsumer(PartingRole, DroppedRole):
             requests = positions.PLACES.requests(where, sorted(self.assignment), "seek")
             placing = self._fetcher.placing
             leaderless: set[TopicPartition] = set()
-            found = yield from timing.finding(self._cluster, requests, due(timeout), self._options, leaderless=leaderless)
+            found = yield from timing.finding(self._cluster, requests, deadline_after(timeout), self._options, leaderless=leaderless)
             self._fetcher.place_later({key: requests[key] for key in sorted(leaderless)}, timing.finding)
             for key, offset in found.items():
                 (self._fetcher.place if key in placing.waiting else self._fetcher.plan.seek)(key, offset)
@@ -609,7 +609,7 @@ def _not_ours(lost: tuple[TopicPartition, ...]) -> Revoked:
 
 
 def _give_back(cluster: KafkaCluster, fetcher: Fetcher, purpose: str, coordinator: Coordinator) -> None:
-    """What a member has that nobody closed, and nobody has any more: it leaves its group. In the keeper."""
+    """What a member has that nobody closed, and nobody has any more: it leaves its group. In the I/O thread."""
     fetcher.close()
     cluster.give_back(purpose, keep=False)
     cluster.tasks.spawn(_leave(coordinator), f"leaving group {coordinator.group!r}")

@@ -41,7 +41,7 @@ class Coordinator:
     """One member.
 
     Args:
-        wake: called in the keeper when a poll should look again.
+        wake: called in the I/O thread when a poll should look again.
 
     Attributes:
         membership: state, generation, assignment.
@@ -190,7 +190,7 @@ class Coordinator:
         wait = self._refusals.next()
         if self._refusals.failures > _AT_ONCE:
             again = error(code, f"group {self.group!r}")
-            self._cluster.told.info(("again", self.group), "tried again, while there is time: %s", again)
+            self._cluster.log.info(("again", self.group), "tried again, while there is time: %s", again)
             yield time.monotonic() + wait
 
     def _ends(self, why: WireprotoError) -> bool:

@@ -22,10 +22,10 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
-from .._codec import KafkaChunk, KafkaRoom, Slice, kafka_section_end
+from .._codec import KafkaChunk, ReadBudget, Slice, kafka_section_end
 from ..errors import DataLoss, FrameTooLarge, Malformed, TransportError, WireprotoError
 from ..flow import ahead
-from ..flow.ahead import Ask, ReadAhead, Ticket, nobody
+from ..flow.ahead import PlannedFetch, ReadAhead, Ticket, nobody
 from ..net.retry import Policy, Verdict, verdict
 from ..position import TopicPartition
 from .codes import CorruptMessage, LeaderNotAvailable, OffsetOutOfRange, UnknownServerError, UnknownTopicId, UnknownTopicOrPartition, error
@@ -124,7 +124,7 @@ class Cursor(ahead.Cursor):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SentFetch:
     """A Fetch under way: its tickets, topic ids, the leader epochs in use, and what it named to whom."""
 
     tickets: tuple[Ticket[Cursor], ...]
@@ -139,7 +139,7 @@ class FetchSettings:
     """Sizes in bytes, times in seconds.
 
     Attributes:
-        patience: how long a topic may be unknown. trouble: how long a partition with a stop may be refused before that is raised.
+        unknown_topic_timeout: how long a topic may be unknown. trouble: how long a partition with a stop may be refused before that is raised.
     """
 
     committed: bool
@@ -149,7 +149,7 @@ class FetchSettings:
     partition_bytes: int
     largest: int
     backoff: Policy
-    patience: float
+    unknown_topic_timeout: float
     trouble: float
     rack: str = ""
     replica_for: float = 300.0
@@ -163,7 +163,7 @@ def _no_hint(topic: str, partition: int, node: int, epoch: int, nodes: Iterable[
 
 
 class Fetches:
-    """Kafka's `Asking`.
+    """Kafka's `FetchTargets`.
 
     Args:
         leader: the node to ask for a cursor: its `replica` where that is known, else the leader; None: not known.
@@ -181,7 +181,7 @@ class Fetches:
         self,
         settings: FetchSettings,
         leader: Callable[[Cursor], int | None],
-        room: KafkaRoom | None = None,
+        room: ReadBudget | None = None,
         problem: Callable[[str], WireprotoError | None] = lambda topic: None,
         hint: Hint = _no_hint,
     ) -> None:
@@ -191,7 +191,7 @@ class Fetches:
         self._problem = problem
         self._hint = hint
         if room is None:
-            room = KafkaRoom()
+            room = ReadBudget()
             room.bound(settings.max_bytes)
         self.plan: ReadAhead[Cursor, KafkaChunk] = ReadAhead(room, settings.backoff)
         self.stale: set[str] = set()
@@ -213,7 +213,7 @@ class Fetches:
         if not cursor.out and cursor.held < cursor.max_bytes:
             yield cursor.ahead, cursor.max_bytes, cursor.max_bytes
 
-    def due(self, now: float, busy: Callable[[Any], bool] = nobody) -> list[Ask[Cursor]]:
+    def due(self, now: float, busy: Callable[[Any], bool] = nobody) -> list[PlannedFetch[Cursor]]:
         """Partitions to ask for now, by node; those without a known leader make their topic stale."""
         for cursor in self.plan.cursors.values():
             if cursor.replica >= 0 and not cursor.out and now >= cursor.replica_until:
@@ -234,11 +234,11 @@ class Fetches:
 
     def request(
         self,
-        ask: Ask[Cursor],
+        ask: PlannedFetch[Cursor],
         ids: Callable[[str], bytes],
         epoch: Callable[[str, int], int],
         version: int = FetchRequest.MAX_VERSION,
-    ) -> tuple[FetchRequest, Asked]:
+    ) -> tuple[FetchRequest, SentFetch]:
         """The Fetch for what is due of a node.
 
         Args:
@@ -268,9 +268,9 @@ class Fetches:
             forgotten_topics_data=_forgotten(named.forgotten),
             rack_id="" if any(cursor.empties for cursor in epochs) else settings.rack,  # in doubt the leader itself has to say
         )
-        return request, Asked(tuple(ask.tickets), names, epochs, ask.link, named)
+        return request, SentFetch(tuple(ask.tickets), names, epochs, ask.link, named)
 
-    def _crowded(self, ask: Ask[Cursor]) -> bool:
+    def _crowded(self, ask: PlannedFetch[Cursor]) -> bool:
         """Whether other partitions of the node wait for room: it should answer soon rather than wait for news."""
         return any(
             not cursor.out and not cursor.paused and (cursor.stop is None or cursor.ahead < cursor.stop) and self.leader(cursor) == ask.link
@@ -284,7 +284,7 @@ class Fetches:
             return None
         return FetchRequest(max_wait_ms=0, min_bytes=0, session_id=session.id, session_epoch=NO_SESSION)
 
-    def dropped(self, ask: Ask[Cursor]) -> None:
+    def dropped(self, ask: PlannedFetch[Cursor]) -> None:
         """It was not sent, and may be at once."""
         for ticket in ask.tickets:
             self.plan.answered(ticket)
@@ -300,7 +300,7 @@ class Fetches:
 
     # --- answers ---
 
-    def answer(self, asked: Asked, reply: FetchResponse, version: int, now: float) -> None:
+    def answer(self, asked: SentFetch, reply: FetchResponse, version: int, now: float) -> None:
         """Take in an answer: chunks, positions, and who has to be looked up again."""
         tickets = {ticket.cursor.key: ticket for ticket in asked.tickets if self.plan.answered(ticket)}
         session, named = self.sessions[asked.node], asked.named
@@ -451,7 +451,7 @@ class Fetches:
             self.stale.add(cursor.topic)
         trouble = now - cursor.troubled_since
         cursor.missing_since = (cursor.missing_since or now) if isinstance(problem, _MISSING) else 0.0
-        gone = now - cursor.missing_since > self.settings.patience
+        gone = now - cursor.missing_since > self.settings.unknown_topic_timeout
         judged = verdict(problem, passing=_PASSING, final=_FINAL + _MISSING if gone else _FINAL)
         if judged is Verdict.NEVER or (cursor.stop is not None and trouble > self.settings.trouble):
             self._fail(cursor, problem)

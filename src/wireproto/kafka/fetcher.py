@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 from .._codec import Columns, KafkaChunk, KafkaFetcherCore
 from .._net import Mailbox
 from ..errors import AuthError, BrokerError, ProtocolError, TimedOut, TlsError, TransportError, WireprotoError
-from ..flow.ahead import Ask, ReadAhead, Ticket
+from ..flow.ahead import PlannedFetch, ReadAhead, Ticket
 from ..net.retry import Policy, Verdict, Waits, verdict
 from ..net.task import Steps, Task, after
 from ..position import LogOffset, TopicPartition
 from ..records import Batch
 from . import positions, wire
-from .fetch import BY_ID, Asked, Cursor, Fetches, FetchSettings
-from .lone import LoneFetch, plain
+from .fetch import BY_ID, Cursor, Fetches, FetchSettings, SentFetch
+from .fetch_template import FetchTemplate, plain
 from .messages import FetchRequest
 from .metadata import NO_ID
 from .placing import Finding, Placing
@@ -76,11 +76,11 @@ class Fetcher(KafkaFetcherCore):
         self._box = Mailbox(cluster.loop)
         self._calls: dict[int, Call] = {}
         self._down: dict[int, float] = {}
-        self._dialling: dict[Address, tuple[Task[Connection], Ask[Cursor]]] = {}
+        self._dialling: dict[Address, tuple[Task[Connection], PlannedFetch[Cursor]]] = {}
         self._overdue: dict[int | Address, float] = {}  # when to doubt that a node will answer, or that it can be reached
         self._looking: tuple[Task[None], set[str]] | None = None
         self._settling: tuple[Task[int], Cursor, int] | None = None
-        self._lone: LoneFetch | None = None
+        self._template: FetchTemplate | None = None
         self._look_at = 0.0
         self._waits = Waits(_AGAIN)
         self._failing_since = 0.0
@@ -99,13 +99,13 @@ class Fetcher(KafkaFetcherCore):
                 partition_bytes=options.partition_bytes,
                 largest=min(cluster.frame_cap - (1 << 16), 0x7FFFFFFF),
                 backoff=_AGAIN,
-                patience=options.topic_patience,
+                unknown_topic_timeout=options.unknown_topic_timeout,
                 trouble=options.request_timeout,
                 rack=options.rack,
                 replica_for=options.metadata_max_age,
             ),
             leaders(cluster.metadata),
-            cluster.fetch_room,
+            cluster.fetch_budget,
             cluster.metadata.problem,
             cluster.hint,
         )
@@ -168,7 +168,7 @@ class Fetcher(KafkaFetcherCore):
             if item is WAKE or (item is None and time.monotonic() >= deadline):
                 return None
             if item is NEWS:
-                self._lone = None
+                self._template = None
             elif item is not None:
                 batch = self._next_alone(item)
                 if batch is None:
@@ -191,7 +191,7 @@ class Fetcher(KafkaFetcherCore):
         Args:
             handed: the plan's when that poll began.
         """
-        self._lone = None
+        self._template = None
         under_way = list(self._calls.values())
         for call in under_way:
             if call.done:
@@ -203,7 +203,7 @@ class Fetcher(KafkaFetcherCore):
         self.plan.take_back(handed)
 
     def wake(self) -> None:
-        """Make a poll in another thread return now (from the keeper)."""
+        """Make a poll in another thread return now (from the I/O thread)."""
         self._box.put(WAKE)
 
     def _note(self, cursor: Cursor, columns: Columns) -> None:
@@ -211,7 +211,7 @@ class Fetcher(KafkaFetcherCore):
         if self._nearest and len(columns) and "timestamp" in columns.columns:
             cursor.last_time = columns[-1:].timestamps()[0] or -1
         for problem in columns.skipped:
-            self._cluster.told.skipped(cursor.topic, cursor.partition, problem.position, problem)
+            self._cluster.log.skipped(cursor.topic, cursor.partition, problem.position, problem)
 
     def _put_rest(self, chunk: KafkaChunk, position: int) -> None:
         """What was not decoded is handed out next."""
@@ -279,13 +279,13 @@ class Fetcher(KafkaFetcherCore):
 
     def _doubt_silent(self, now: float) -> None:
         """Of what a node was asked that is silent, or cannot be reached, another may be the leader by now."""
-        for owing, when in self._overdue.items():
+        for waiting, when in self._overdue.items():
             if when <= now:
-                self._overdue[owing] = now + _LOOK_EVERY
-                if isinstance(owing, tuple):
-                    self._look_for(self._dialling[owing][1].tickets)
-                elif owing in self._calls:
-                    self._look_for(self._calls[owing].context.matter[1].tickets)
+                self._overdue[waiting] = now + _LOOK_EVERY
+                if isinstance(waiting, tuple):
+                    self._look_for(self._dialling[waiting][1].tickets)
+                elif waiting in self._calls:
+                    self._look_for(self._calls[waiting].context.matter[1].tickets)
 
     def _wake_after(self, task: Task[Any]) -> None:
         after(task, self._box.put, NEWS)
@@ -341,7 +341,7 @@ class Fetcher(KafkaFetcherCore):
         else:
             self.asking.settle(cursor, generation, local, self._cluster.metadata.epoch(*cursor.key))
 
-    def _send(self, ask: Ask[Cursor]) -> bool:
+    def _send(self, ask: PlannedFetch[Cursor]) -> bool:
         """Send a Fetch; whether it was."""
         cluster, node = self._cluster, ask.link
         known = cluster.metadata.nodes.get(node)
@@ -365,8 +365,8 @@ class Fetcher(KafkaFetcherCore):
             self._unreached(ask, why)
             return False
         if plain(request, asked, version):
-            self._lone = LoneFetch.of(self._lone, conn, topics, request, asked, version)
-            self._lone.call, self._lone.until = call, self._overdue[node]
+            self._template = FetchTemplate.of(self._template, conn, topics, request, asked, version)
+            self._template.call, self._template.until = call, self._overdue[node]
         return True
 
     def _late(self, node: int) -> float:
@@ -375,13 +375,13 @@ class Fetcher(KafkaFetcherCore):
         self._overdue[node] = soon + _SILENT
         return soon + self._options.request_timeout
 
-    def _dial(self, address: Address, ask: Ask[Cursor]) -> None:
+    def _dial(self, address: Address, ask: PlannedFetch[Cursor]) -> None:
         task = self._cluster.pool.dial(address, self._purpose)
         self._wake_after(task)  # ahead of all notes: a signal handler may break in anywhere, and what is noted must end
         self._dialling[address] = task, ask
         self._overdue[address] = time.monotonic() + _LOOK_EVERY
 
-    def _dialled(self, task: Task[Connection], address: Address, ask: Ask[Cursor]) -> None:
+    def _dialled(self, task: Task[Connection], address: Address, ask: PlannedFetch[Cursor]) -> None:
         self._overdue.pop(address, None)
         del self._dialling[address]
         try:
@@ -389,7 +389,7 @@ class Fetcher(KafkaFetcherCore):
         except TransportError as why:
             self._unreached(ask, why)
 
-    def _unreached(self, ask: Ask[Cursor], why: TransportError) -> None:
+    def _unreached(self, ask: PlannedFetch[Cursor], why: TransportError) -> None:
         """Somebody else may lead by now."""
         self._down[ask.link] = time.monotonic() + _DOWN
         self._look_for(ask.tickets)
@@ -412,13 +412,13 @@ class Fetcher(KafkaFetcherCore):
 
     def _take(self, call: Call) -> None:
         node, asked = call.context.matter
-        if self._lone is not None and call is self._lone.call:
-            self._lone.call = None
+        if self._template is not None and call is self._template.call:
+            self._template.call = None
         if self._calls.get(node) is call:
             self._overdue.pop(node, None)
             del self._calls[node]
         now = time.monotonic()
-        asked_for: Asked = asked
+        asked_for: SentFetch = asked
         try:
             reply = wire.result(call)
         except TransportError as why:
@@ -441,12 +441,12 @@ class Fetcher(KafkaFetcherCore):
 
     def close(self) -> None:
         """Give up what is under way, with its connections, where others would wait behind it, and the nodes' places for it."""
-        owing = [call for call in self._calls.values() if not call.done]
-        for call in owing:
+        waiting = [call for call in self._calls.values() if not call.done]
+        for call in waiting:
             call.cancel()
         for node in [*self.asking.sessions]:
             self._leave(node)
-        for call in owing:
+        for call in waiting:
             self._cluster.pool.drop(call.conn, "the role was closed")
         self._calls.clear()
         self._overdue.clear()

@@ -103,9 +103,9 @@ class Metadata:
         self.changes.note()
 
     @staticmethod
-    def _newer(before: Topic | None, told: MetadataResponsePartition) -> Leader:
-        now = Leader(told.leader_id, told.leader_epoch, tuple(told.replica_nodes), tuple(told.isr_nodes), tuple(told.offline_replicas))
-        known = before.partitions.get(told.partition_index) if before is not None else None
+    def _newer(before: Topic | None, row: MetadataResponsePartition) -> Leader:
+        now = Leader(row.leader_id, row.leader_epoch, tuple(row.replica_nodes), tuple(row.isr_nodes), tuple(row.offline_replicas))
+        known = before.partitions.get(row.partition_index) if before is not None else None
         return known if known is not None and known.epoch > now.epoch >= 0 else now
 
     def hint(self, topic: str, partition: int, node: int, epoch: int, endpoints: Iterable[Node] = ()) -> bool:
@@ -121,7 +121,7 @@ class Metadata:
         return True
 
     def locate(self, node: int, host: str, port: int) -> None:
-        """Where a node listens, as another answer than metadata has told."""
+        """Where a node listens, as another answer than metadata has row."""
         known = self.nodes.get(node)
         if node >= 0 and host and (known is None or known.address != (host, port)):
             self.nodes = {**self.nodes, node: Node(node, host, port, known.rack if known is not None else None)}

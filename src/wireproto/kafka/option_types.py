@@ -36,7 +36,7 @@ class ClientOptions(TypedDict, total=False):
     sasl: Literal['PLAIN', 'SCRAM-SHA-256', 'SCRAM-SHA-512', 'OAUTHBEARER'] | None
     sasl_extensions: Any
     request_timeout: float
-    topic_patience: float
+    unknown_topic_timeout: float
     auto_create: bool
     metadata_max_age: float
     acks: Literal['all', '1', '0'] | Literal[-1, 0, 1]
@@ -110,7 +110,7 @@ class ReaderOptions(TypedDict, total=False):
     request_timeout: float
     reset: Literal['raise', 'earliest', 'latest', 'nearest']
     timeout: float
-    topic_patience: float
+    unknown_topic_timeout: float
 
 
 class ConsumerOptions(TypedDict, total=False):
@@ -139,7 +139,7 @@ class ConsumerOptions(TypedDict, total=False):
     reset: Literal['raise', 'earliest', 'latest', 'nearest']
     session_timeout: float
     timeout: float
-    topic_patience: float
+    unknown_topic_timeout: float
 
 
 class TransactionsOptions(TypedDict, total=False):

@@ -23,7 +23,7 @@ _SENDING: Final = (
 )
 _READING: Final = (
     *("isolation", "max_wait", "min_bytes", "max_bytes", "partition_bytes", "check_crc", "on_corrupt", "reset", "facts", "columns", "rack"),
-    *("request_timeout", "topic_patience", "metadata_max_age", "timeout"),
+    *("request_timeout", "unknown_topic_timeout", "metadata_max_age", "timeout"),
 )
 _MEMBER: Final = (
     *("session_timeout", "heartbeat_interval", "max_poll_interval", "group_instance_id", "on_assigned", "on_revoked", "on_lost"),
@@ -39,7 +39,7 @@ class KafkaOptions(CommonOptions):
         sasl: mechanism; None goes by what is given: `user` means PLAIN, `token` OAUTHBEARER, SCRAM is never guessed.
         sasl_extensions: OAUTHBEARER: mapping of names and values sent beside the token.
         request_timeout: how long a request may go unanswered before its connection is given up and it is tried on another one.
-        topic_patience: how long an unknown topic is looked for, since nodes learn of a new one one after the other.
+        unknown_topic_timeout: how long an unknown topic is looked for, since nodes learn of a new one one after the other.
         auto_create: let the broker create unknown topics that a producer names, if the broker is set so.
         metadata_max_age: leaders and partition counts are looked up again after so long.
 
@@ -86,7 +86,7 @@ class KafkaOptions(CommonOptions):
     sasl: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] | None = None
     sasl_extensions: Any = None
     request_timeout: float = 30.0
-    topic_patience: float = 2.0
+    unknown_topic_timeout: float = 2.0
     auto_create: bool = False
     metadata_max_age: float = 300.0
 

@@ -64,7 +64,7 @@ class Placing:
         self._finding = finding
         self.waiting |= requests
         for key in requests:
-            self._cluster.told.warning(("leaderless", key), "%s[%d]: it has no leader now, and is read as soon as it has one", *key)
+            self._cluster.log.warning(("leaderless", key), "%s[%d]: it has no leader now, and is read as soon as it has one", *key)
         self._ask()
 
     def _ask(self) -> None:

@@ -100,7 +100,7 @@ def listing(
 
     Args:
         times: what is asked for, as ListOffsets has it.
-        made: the topics were made just now: they are waited for as long as there is time, others for `topic_patience`.
+        made: the topics were made just now: they are waited for as long as there is time, others for `unknown_topic_timeout`.
         leaderless: see `finding`; an election is waited for.
         into: takes the answers, also those that came before an error.
     """
@@ -142,7 +142,7 @@ def listing(
     def refresh(why: WireprotoError) -> Steps[None]:
         return cluster.refreshing({topic for topic, _ in times}, until)
 
-    enough = until if made else time.monotonic() + cluster.options.topic_patience
+    enough = until if made else time.monotonic() + cluster.options.unknown_topic_timeout
 
     def judge(why: WireprotoError) -> Verdict:
         # of a topic that nodes know a leader may hear late; one that they do not know either is gone

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from ..due import due
+from ..deadlines import deadline_after
 from ..errors import OptionError, WireprotoError
-from ..flow.dropped import DroppedRole
+from ..flow.abandoned_role import AbandonedRole
 from ..flow.resolve import named
 from ..net.task import Steps, operation
 from ..position import LogOffset, Position, TopicPartition, Where
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .options import KafkaOptions
 
 
-class KafkaReader(DroppedRole):
+class KafkaReader(AbandonedRole):
     """See `wireproto.roles.Reader`. Made by `KafkaClient.reader`.
 
     A Position or a mapping as start or stop restricts the reader to the partitions named; `partitions=` does so too.
@@ -59,7 +59,7 @@ class KafkaReader(DroppedRole):
         self._fetcher = Fetcher(cluster, options, self._purpose)
         for key in starts:
             self._fetcher.asking.add(*key, starts[key], stops.get(key))
-        self._when_dropped(cluster.loop, partial(_give_back, cluster, self._fetcher, self._purpose, ranged))
+        self._when_abandoned(cluster.loop, partial(_give_back, cluster, self._fetcher, self._purpose, ranged))
 
     @classmethod
     def opening(cls, cluster: KafkaCluster, topic: str, start: Where, stop: Where | None, options: KafkaOptions) -> Steps[Self]:
@@ -99,7 +99,7 @@ class KafkaReader(DroppedRole):
         before = self._fetcher.plan.handed
         try:
             with self._only:
-                return self._fetcher.poll(due(timeout))
+                return self._fetcher.poll(deadline_after(timeout))
         except WireprotoError:
             raise
         except BaseException:
@@ -109,7 +109,7 @@ class KafkaReader(DroppedRole):
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
         """`poll`, as steps."""
         with self._only:
-            return (yield from self._fetcher.polling(due(timeout)))
+            return (yield from self._fetcher.polling(deadline_after(timeout)))
 
     @operation
     def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
@@ -120,7 +120,7 @@ class KafkaReader(DroppedRole):
         with self._only:
             plan, placing = self._fetcher.plan, self._fetcher.placing
             requests = positions.PLACES.requests(where, [*plan.cursors, *placing.waiting], "seek")
-            deadline = due(timeout)
+            deadline = deadline_after(timeout)
             leaderless: set[TopicPartition] | None = None if self.stops else set()
             found = yield from timing.finding(self._cluster, requests, deadline, self._options, leaderless=leaderless)
             self._resting = False
@@ -161,7 +161,7 @@ class KafkaReader(DroppedRole):
 
 
 def _give_back(cluster: KafkaCluster, fetcher: Fetcher, purpose: str, ranged: bool) -> None:
-    """What a reader has for itself. In the keeper, too."""
+    """What a reader has for itself. In the I/O thread, too."""
     fetcher.close()
     cluster.give_back(purpose, keep=ranged)
 

@@ -105,7 +105,7 @@ class Resets:
         try:
             offset = task.result()
         except TransportError as trouble:
-            self._cluster.told.info(("reset", cursor.key), "tried again, while there is time: %s", trouble)
+            self._cluster.log.info(("reset", cursor.key), "tried again, while there is time: %s", trouble)
         except BrokerError as trouble:
             if verdict(trouble) is Verdict.NEVER:
                 raise
@@ -118,5 +118,5 @@ class Resets:
         before = cursor.position
         passed = f": {before} to {offset - 1} are passed over, unread" if offset > before else ""
         text = "%s[%d]: offset %d is not there, it goes on at %d%s (%s)"
-        self._cluster.told.warning(("gone", cursor.key), text, *cursor.key, before, offset, passed, why)
+        self._cluster.log.warning(("gone", cursor.key), text, *cursor.key, before, offset, passed, why)
         self._plan.seek(cursor.key, offset)

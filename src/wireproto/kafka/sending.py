@@ -13,9 +13,9 @@ another producer to the brokers, so `KafkaSenders` gives it another one. Connect
     any other code that names some of the records       Split in those, which fail, and the others; Refused where its sending is in doubt
     any other code                                      Refused
 
-Whoever fills a batch sends it; the keeper sends when a linger is over or an answer made room, and reads the answers that nobody waits for;
+Whoever fills a batch sends it; the I/O thread sends when a linger is over or an answer made room, and reads the answers that nobody waits for;
 tasks of the client look for what is missing.
-Must not: block in the keeper, or keep an order of its own: that is the queues'.
+Must not: block in the I/O thread, or keep an order of its own: that is the queues'.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .._net import Event, Mailbox
 from ..errors import BrokerError, Closed, OptionError, TimedOut, TransportError, WireprotoError
 from ..flow.alarm import Alarm
 from ..flow.queue import FreeStamp, Stamp
-from ..flow.sender import FOREVER, Again, Pace, Refused, Sender, Split, StartOver, Stored, Verdict
+from ..flow.sender import FOREVER, Again, Refused, Sender, SendTimes, Split, StartOver, Stored, Verdict
 from ..net import retry
 from ..net.task import Steps, Task, after
 from . import outgoing, wire
@@ -41,9 +41,9 @@ from .identity import NOBODY, Identity, ProducerState
 from .messages import ApiVersionsRequest, InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse
 from .metadata import NO_ID, Node
 from .outgoing import Key
-from .owing import LOOK_EVERY, Owing
-from .prepared import FIRST as PREPARED_FROM
-from .prepared import Prepared
+from .produce_template import FIRST as PREPARED_FROM
+from .produce_template import ProduceTemplate
+from .unresponsive import LOOK_EVERY, UnresponsiveLeaders
 
 if TYPE_CHECKING:
     from .._net import Call, Connection
@@ -158,13 +158,13 @@ class KafkaSender(KafkaSendCore):
         self._looked_at = time.monotonic()
         self._owners: dict[str, weakref.ref[BatchProducer]] = {}
         self._nobody, self._event = NOBODY, Event
-        self._prepared: dict[Key, Prepared] = {}
-        self._owing = Owing()
-        self._owed = self._owing.owed
+        self._template: dict[Key, ProduceTemplate] = {}
+        self._unresponsive = UnresponsiveLeaders()
+        self._unanswered = self._unresponsive.unanswered
         self._watching = False
         self._answered = bool(self._acks)
         self._reply = ProduceResponse
-        self._patience = options.request_timeout + 1.0
+        self._reply_timeout = options.request_timeout + 1.0
         self._max_age = options.metadata_max_age
         self._unsent_limit = _UNSENT_LIMIT
         self._watcher = Alarm(cluster.loop, self._watch)
@@ -173,9 +173,9 @@ class KafkaSender(KafkaSendCore):
         self._state = state
         self.idempotent = self._state is not None
         stamp: Stamp = self._state if self._state is not None else FreeStamp()
-        pace = Pace(linger=options.linger, delivery_timeout=options.delivery_timeout)
+        pace = SendTimes(linger=options.linger, delivery_timeout=options.delivery_timeout)
         self._alarm = Alarm(cluster.loop, lambda: self.core.tick())
-        self.core = Sender(self, stamp, pace, self._make_batch, self._alarm.set, time.monotonic, cluster.told)
+        self.core = Sender(self, stamp, pace, self._make_batch, self._alarm.set, time.monotonic, cluster.log)
 
     def join(self, producer: BatchProducer) -> bool:
         """Serve this producer too, unless its topic has one here."""
@@ -204,8 +204,8 @@ class KafkaSender(KafkaSendCore):
         """It was closed."""
         if self.owner(producer.topic) is producer:
             del self._owners[producer.topic]
-            for key in [key for key in self._prepared if key[0] == producer.topic]:
-                self._prepared.pop(key, None)
+            for key in [key for key in self._template if key[0] == producer.topic]:
+                self._template.pop(key, None)
 
     def _served(self) -> set[str]:
         """Topics with a producer."""
@@ -229,7 +229,7 @@ class KafkaSender(KafkaSendCore):
         if link.closed:
             return number in self._dialling
         muted: float = link.context.muted_until
-        return link in self._owing.silent or (muted > 0.0 and muted > time.monotonic())
+        return link in self._unresponsive.silent or (muted > 0.0 and muted > time.monotonic())
 
     # --- requests: see flow.sender.Wire ---
 
@@ -258,7 +258,7 @@ class KafkaSender(KafkaSendCore):
             self._looked_at = now
             self._refresh(self._served())
 
-    def _prepare(self, link: Connection, key: Key) -> Prepared | None:
+    def _prepare(self, link: Connection, key: Key) -> ProduceTemplate | None:
         """Prepare requests with one batch of this partition by this connection; None: each is encoded."""
         topics = self._metadata.topics
         entry = topics.get(key[0])
@@ -268,7 +268,7 @@ class KafkaSender(KafkaSendCore):
         if version < PREPARED_FROM:
             return None
         timeout_ms = int(self._options.request_timeout * 1000)
-        prepared = self._prepared[key] = Prepared(link, topics, key, version, self._acks, timeout_ms, self.transaction)
+        prepared = self._template[key] = ProduceTemplate(link, topics, key, version, self._acks, timeout_ms, self.transaction)
         return prepared
 
     def _version_cap(self, nameless: bool) -> int | None:
@@ -288,11 +288,11 @@ class KafkaSender(KafkaSendCore):
         request = outgoing.request(batches, ids, self._acks, int(self._options.request_timeout * 1000), self.transaction)
         if self._acks:
             names = {topic_id if version >= outgoing.BY_ID else topic: topic for topic, topic_id in ids.items()}
-            timeout_at = now + self._patience
+            timeout_at = now + self._reply_timeout
             matter = batches, names, None, [batch.attempts for batch in batches]
             wire.submit(link, request, mailbox=self._box, timeout_at=timeout_at, version=version, matter=matter)
             for batch in batches:
-                self._owing.sent(link, batch.key)
+                self._unresponsive.sent(link, batch.key)
         else:
             agreed: wire.Agreed = link.context
             link.send(wire.frame(request, version, link.next_token(), agreed.client_id))
@@ -310,7 +310,7 @@ class KafkaSender(KafkaSendCore):
         text = f"the record was not acknowledged within {self._options.delivery_timeout:g} s{doubt}{trouble}"
         return TimedOut(text, topic=batch.key[0], partition=batch.key[1])
 
-    # --- answers: in the keeper, or at once in a waiting thread when all is well ---
+    # --- answers: in the I/O thread, or at once in a waiting thread when all is well ---
 
     def _read_well(self, call: Call) -> bool:
         """As `_replied_well`, where the answer is not the usual one."""
@@ -398,7 +398,7 @@ class KafkaSender(KafkaSendCore):
                 why = copy(problem)
                 why.text = reasons[index] or problem.text
                 parts.refuse(index, why)
-            self._cluster.told.warning(("refused", type(problem)), "%d records were not stored: %s", len(where), problem)
+            self._cluster.log.warning(("refused", type(problem)), "%d records were not stored: %s", len(where), problem)
         return parts
 
     @staticmethod
@@ -406,25 +406,25 @@ class KafkaSender(KafkaSendCore):
         more = len(reasons) - _NAMED
         problem.text = "; ".join([problem.text, *reasons[:_NAMED], *([f"and {more} more"] if more > 0 else [])])
 
-    # --- who keeps silent: in the keeper ---
+    # --- who keeps silent: in the I/O thread ---
 
     def _watch(self) -> None:
         """Once a second while an answer is owed: of what a silent leader was sent, another node may be the leader by now. Then the
         connection is closed before anything goes there, as if it had been lost: what it holds is in doubt, and goes out again in order."""
         self._watching = False  # first: who sends meanwhile sees to the next look, or is seen here
         now = time.monotonic()
-        before = self._owing.silent
-        owing = self._owing.look(now)
-        if self._owing.silent.keys() - before.keys():
+        before = self._unresponsive.silent
+        waiting = self._unresponsive.look(now)
+        if self._unresponsive.silent.keys() - before.keys():
             self._stalled()
-        for link, keys in self._owing.silent.items():
+        for link, keys in self._unresponsive.silent.items():
             flying: set[Key] = self.core.flying(keys)
             moved = next((key for key in flying if self._led_elsewhere(key, link)), None)
             if moved is not None:
                 link.close(f"it keeps silent, and another node leads {moved[0]}[{moved[1]}]")
             else:
                 self._look(topic for topic, _ in flying)
-        if owing and not self._watching:
+        if waiting and not self._watching:
             self._watching = True
             self._watcher.set(now + LOOK_EVERY)
 
@@ -432,7 +432,7 @@ class KafkaSender(KafkaSendCore):
         node = self._metadata.leader(*key)
         return node is not None and self._links.get(node.id) is not link
 
-    # --- what is left before a session's end (KIP-368): in the keeper ---
+    # --- what is left before a session's end (KIP-368): in the I/O thread ---
 
     def _leave_link(self, link: Connection) -> None:
         """Nothing more goes out by it. It is closed when all that did has been served, so that nothing is lost of what nobody acknowledges
@@ -447,7 +447,7 @@ class KafkaSender(KafkaSendCore):
             timeout_at = time.monotonic() + self._options.request_timeout
             after(wire.submit(link, ApiVersionsRequest(), version=0, timeout_at=timeout_at), link.close, "its session is about to end")
 
-    # --- leaders, connections and identities: tasks look for them, and the keeper alone keeps what follows ---
+    # --- leaders, connections and identities: tasks look for them, and the I/O thread alone keeps what follows ---
 
     def want(self, keys: set[Key]) -> None:
         self._soon(self._find, keys)
@@ -529,7 +529,7 @@ class KafkaSender(KafkaSendCore):
                 agreed.muted_until = max(agreed.muted_until, old.context.muted_until)
             self._found(keys)
         if old is not None:
-            self._prepared.clear()
+            self._template.clear()
             self.core.link_lost(old)
 
     def _found(self, keys: set[Key]) -> None:

@@ -73,7 +73,7 @@ class FetchSession:
         self.id = 0
         self._epoch = _NEW
         self._by_id = False
-        self._told: dict[TopicPartition, Want] = {}
+        self._sent: dict[TopicPartition, Want] = {}
         self._turn = 0
         self._open = False  # a Fetch's answer is still to come
 
@@ -89,11 +89,11 @@ class FetchSession:
             return Named(0, NO_SESSION, wanted, {}, self._turn)
         if self._open or by_id != self._by_id:
             self._epoch = _NEW
-        told, self._told, self._by_id, self._open = self._told, wanted, by_id, True
+        sent, self._sent, self._by_id, self._open = self._sent, wanted, by_id, True
         if self._epoch == _NEW:
             return Named(self.id, _NEW, wanted, {}, self._turn)
-        changed = {key: want for key, want in wanted.items() if told.get(key) != want}
-        gone = {key: want.topic_id for key, want in told.items() if key not in wanted or wanted[key].topic_id != want.topic_id}
+        changed = {key: want for key, want in wanted.items() if sent.get(key) != want}
+        gone = {key: want.topic_id for key, want in sent.items() if key not in wanted or wanted[key].topic_id != want.topic_id}
         return Named(self.id, self._epoch, changed, gone, self._turn)
 
     def answered(self, named: Named, error: int, session_id: int) -> bool:

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .._codec import OutBatch
 from .._net import Event
-from ..due import due
+from ..deadlines import deadline_after
 from ..errors import WireprotoError
 from ..flow.sender import Again, Refused, Verdict
 from ..net.task import Steps, Task, after
 from .codes import InvalidProducerEpoch, OutOfOrderSequenceNumber, error
 from .identity import NOBODY, ProducerState
-from .prepared import Prepared
+from .produce_template import ProduceTemplate
 from .producer import KafkaProducer
 from .sending import KafkaSender
 
@@ -115,7 +115,7 @@ class TransactionSender(KafkaSender):
     def speak(self, joins: bool) -> None:
         """Which protocol the next transaction is in."""
         if joins != self.joins:
-            self._prepared.clear()
+            self._template.clear()
         self.joins = self._numbers.strict = joins
         self.joined.clear()
         self.started = False
@@ -123,7 +123,7 @@ class TransactionSender(KafkaSender):
     def _version_cap(self, nameless: bool) -> int | None:
         return super()._version_cap(nameless) if self.joins else JOINS_FROM - 1
 
-    def _prepare(self, link: Connection, key: Key) -> Prepared | None:
+    def _prepare(self, link: Connection, key: Key) -> ProduceTemplate | None:
         return super()._prepare(link, key) if self.joins else None
 
     # --- what it comes to ---
@@ -224,7 +224,7 @@ class TransactionProducer(KafkaProducer):
             return super().position_in(batch, index, timeout)
         if not batch.done:
             self._sender.hurry(batch)
-        turn.await_record(batch.outcome, time.monotonic() + self._delivery_timeout + 1.0 if timeout is None else due(timeout))
+        turn.await_record(batch.outcome, time.monotonic() + self._delivery_timeout + 1.0 if timeout is None else deadline_after(timeout))
         return self._known_place(batch, index)
 
     def _flushing(self, timeout: float) -> Steps[None]:

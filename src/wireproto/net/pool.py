@@ -141,7 +141,7 @@ class Pool:
         """Close all of them, for good."""
         self.drop_all("the client was closed")
 
-    # ---- in the keeper ------------------------------------------------------------------------------------------------------
+    # ---- in the I/O thread ------------------------------------------------------------------------------------------------------
 
     def _dialling(self, key: Key, until: float) -> Steps[Connection]:
         address = key[0]

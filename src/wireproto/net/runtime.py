@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 from wireproto import protocols
 from wireproto._net import Connection, Event, Loop, OneAfterAnother
-from wireproto.due import due
+from wireproto.deadlines import deadline_after
 from wireproto.errors import (
     ConnectError,
     Disconnected,
@@ -38,13 +38,13 @@ from wireproto.url import Address
 
 from . import debug, dial, retry
 from .address import SocketAddress
+from .client_log import ClientLog
 from .closing import Closing
 from .offload import offload
 from .options import CommonOptions
 from .pool import Pool, pause
 from .task import NEVER, Steps, Tasks, retrying
 from .tls import Contexts, TlsStream
-from .told import Told
 
 if TYPE_CHECKING:
     from wireproto._net import Framing
@@ -122,7 +122,7 @@ class Runtime(Generic[Options]):
         self.roles = Roles()
         self.framing: Framing = cast("Framing", protocols.find(self.protocol).framing)
         self.loop = Loop(name or options.client_id, options.fetch_memory)
-        self.told = Told(self.protocol, self.loop.call_at)
+        self.log = ClientLog(self.protocol, self.loop.call_at)
         self.awaiting: Callable[..., Steps[Any]] | None = None
         debug.attach(self.loop)
         self._tls = options.tls_options()
@@ -161,18 +161,18 @@ class Runtime(Generic[Options]):
             raise
         except WireprotoError as why:
             peer = dial.peer_name(address)
-            self.told.warning(("connect", peer, type(why)), "%s: no connection: %s", peer, why)
+            self.log.warning(("connect", peer, type(why)), "%s: no connection: %s", peer, why)
             raise
         self.reached = self.reached or self.served_by_handshake
         self._hung_up.discard(("handshake", conn.peer))
         self._shaken.add(conn.peer)
-        self.told.info(("connected", conn.peer), "%s: connected", conn.peer)
+        self.log.info(("connected", conn.peer), "%s: connected", conn.peer)
         conn.on_lost(partial(self._ended, conn.peer))
         return conn
 
     def _ended(self, peer: str, why: Exception) -> None:
         if not self.loop.closed:
-            self.told.info(("ended", peer, str(why)), "%s: the connection ended: %s", peer, why)
+            self.log.info(("ended", peer, str(why)), "%s: the connection ended: %s", peer, why)
 
     def dialling(
         self, address: Address, progress: dial.Progress, deadline: float = float("inf"), places: list[SocketAddress] | None = None
@@ -245,7 +245,7 @@ class Runtime(Generic[Options]):
 
     def deadline(self, timeout: float | None = None) -> float:
         """`timeout` seconds from now (None: the option's) as a `time.monotonic()` value."""
-        return due(self.options.timeout if timeout is None else timeout)
+        return deadline_after(self.options.timeout if timeout is None else timeout)
 
     def pause(self, seconds: float) -> None:
         """Sleep, reading the sockets meanwhile; raises Closed when the client is closed."""
@@ -265,7 +265,7 @@ class Runtime(Generic[Options]):
         return retrying(attempt, deadline, policy, refresh=refresh, judge=self._judging(judge))
 
     def _judging(self, judge: Callable[[WireprotoError], retry.Verdict]) -> Callable[[WireprotoError], retry.Verdict]:
-        return self.told.judging(lambda error: (judge if self.reached else retry.at_first(judge))(error))
+        return self.log.judging(lambda error: (judge if self.reached else retry.at_first(judge))(error))
 
     def retry(
         self,
@@ -384,7 +384,7 @@ class ClientBase(Closing, Generic[Cluster]):
         Raises:
             TimedOut: another thread is not done with it in time. What flushing raises: it is closed all the same.
         """
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         if self.loop.forked:
             self.cluster.close()
             return

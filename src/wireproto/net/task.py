@@ -1,7 +1,7 @@
 """Code that waits without a thread of its own: generators that yield what they wait for.
 
 What it is: two ways of running such *steps*. An operation is run by the thread that called, with its deadline (`Tasks.drive`): what goes
-wrong there ends this operation alone. A task belongs to the client and is run by the keeper alone, however many threads wait for it and
+wrong there ends this operation alone. A task belongs to the client and is run by the I/O thread alone, however many threads wait for it and
 whether they give up or not (`Tasks.spawn`, `Tasks.shared`): what others wait for is a task.
 
     Wait     a Waitable (Call, Event, Mailbox, Task): resumed with True when it is ready, and then asked for its outcome by its own
@@ -9,8 +9,8 @@ whether they give up or not (`Tasks.spawn`, `Tasks.shared`): what others wait fo
              a `time.monotonic()` value: resumed with False then
              a pair of both: True or False, whichever came first
 
-Must not, in steps: hold a lock over a yield (the keeper would wait for itself), yield in a `finally` (a task is closed there), block (that
-is for `offload`), or run user code in the keeper.
+Must not, in steps: hold a lock over a yield (the I/O thread would wait for itself), yield in a `finally` (a task is closed there), block (that
+is for `offload`), or run user code in the I/O thread.
 May assume: the engine's queue (`_net.Runnable`); state that only tasks touch needs no lock, since one thread runs them all.
 """
 
@@ -25,7 +25,7 @@ from inspect import iscoroutinefunction
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from wireproto._net import Call, Descriptors, Event, Loop, Mailbox, Runnable, Timer, Waitable
-from wireproto.due import due
+from wireproto.deadlines import deadline_after
 from wireproto.errors import Closed, ConnectError, TimedOut, TransportError, WireprotoError
 
 from .offload import offload
@@ -61,14 +61,14 @@ def _parts(wait: Wait) -> tuple[Waitable | None, float]:
 
 
 class Task(Runnable, Generic[T]):
-    """Steps that the keeper runs. Made by `Tasks`.
+    """Steps that the I/O thread runs. Made by `Tasks`.
 
     Attributes:
         name: what it does, for errors and the log: "dial broker-1:9092". What fails time after time is told once until it succeeds.
         done: whether it ended; error: why it failed, or None (not to be raised: `result` makes copies).
     """
 
-    __slots__ = ("_answer", "_due", "_ended", "_log", "_steps", "_thrown", "_timer", "_told", "_value", "error", "name")
+    __slots__ = ("_answer", "_due", "_ended", "_log", "_raised", "_steps", "_thrown", "_timer", "_value", "error", "name")
 
     error: BaseException | None
 
@@ -85,7 +85,7 @@ class Task(Runnable, Generic[T]):
         self._thrown: BaseException | None = None
         self._due = NEVER
         self._timer: Timer | None = None
-        self._told = False
+        self._raised = False
         self._value: Any = None
 
     def result(self) -> T:
@@ -93,7 +93,7 @@ class Task(Runnable, Generic[T]):
         if not self.done:
             raise RuntimeError(f"{self.name} is not done")
         if self.error is not None:
-            self._told = True
+            self._raised = True
             raise fresh(self.error)
         value: T = self._value
         return value
@@ -105,12 +105,12 @@ class Task(Runnable, Generic[T]):
         return self.result()
 
     def cancel(self, why: WireprotoError) -> None:
-        """Have `why` raised where the steps wait, soon, in the keeper. Nothing happens when they have ended by then."""
+        """Have `why` raised where the steps wait, soon, in the I/O thread. Nothing happens when they have ended by then."""
         if not self.done:
             self._thrown = why
             self.make_runnable()
 
-    # ---- in the keeper ------------------------------------------------------------------------------------------------------
+    # ---- in the I/O thread ------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """One step: to the next wait, or the end."""
@@ -183,14 +183,14 @@ class Task(Runnable, Generic[T]):
             ended()
         if error is None:
             self._log.discard(self.name)
-        told = self.waited_for
+        waited_for = self.waited_for
         self.finish()
-        if error is not None and not told and not isinstance(error, Closed):
+        if error is not None and not waited_for and not isinstance(error, Closed):
             with suppress(Closed):
                 self.loop.call_at(time.monotonic() + GRACE, self._tell)
 
     def _tell(self) -> None:
-        if not self._told and self.error is not None and self.name not in self._log:
+        if not self._raised and self.error is not None and self.name not in self._log:
             self._log.add(self.name)
             _log(self.name, self.error)
 
@@ -221,7 +221,7 @@ class _Hook(Runnable):
 
 
 def after(what: Waitable, fn: Callable[..., object], *args: Any) -> None:
-    """fn(*args) in the keeper, soon after `what` is ready; it must not block nor run user code."""
+    """fn(*args) in the I/O thread, soon after `what` is ready; it must not block nor run user code."""
     hook = _Hook(what.loop, fn, args)
     if not hook.hang_on(what):
         hook.make_runnable()
@@ -297,7 +297,7 @@ class Tasks:
     """The tasks of one client.
 
     Args:
-        loop: the client's, whose keeper runs them.
+        loop: the client's, whose I/O thread runs them.
     """
 
     def __init__(self, loop: Loop) -> None:
@@ -306,7 +306,7 @@ class Tasks:
         self._log: set[str] = set()
 
     def spawn(self, steps: Steps[T], name: str) -> Task[T]:
-        """Begin a task, in the keeper. Raises Closed, Forked."""
+        """Begin a task, in the I/O thread. Raises Closed, Forked."""
         task = Task(self._loop, steps, name, self._log)
         task.start()
         return task
@@ -471,7 +471,7 @@ def operation(steps: Callable[Concatenate[S, P], Steps[T]]) -> Callable[Concaten
     @wraps(steps)
     def done(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         timeout: Any = kwargs.get("timeout", default) if default < NEVER else default
-        return self._tasks.drive(steps(self, *args, **kwargs), due(timeout) + _SPARE)
+        return self._tasks.drive(steps(self, *args, **kwargs), deadline_after(timeout) + _SPARE)
 
     return done
 

@@ -3,7 +3,7 @@
 What it is: one ACK names many entries, of a batch the set of those messages that are still wanted. Only `settling` waits for the answers.
 
     ack ── owed (`unacked`), and in the next group ── `interval` is over, the group has `MOST` entries, or `send` is called: ACK
-        ── answered: done ── refused for a passing reason: again, for `patience` seconds ── refused: an error; it comes again
+        ── answered: done ── refused for a passing reason: again, for `retry_timeout` seconds ── refused: an error; it comes again
         ── its consumer is gone: what is owed goes to the next one, before anything is granted to that
 
 What is owed when a consumer is lost may come again: the worker passes it over, wherever its entry comes from.
@@ -32,9 +32,9 @@ from .unacked import InHand, Unacked
 
 if TYPE_CHECKING:
     from wireproto._net import Loop
-    from wireproto.net.told import Told
+    from wireproto.net.client_log import ClientLog
 
-    from .feed import Feed
+    from .message_stream import MessageStream
     from .partition_consumer import PartitionConsumer
 
 MOST = 1000
@@ -60,7 +60,7 @@ class Acking:
     """The acknowledgements of one worker.
 
     Args:
-        hands: what the worker has, by partition. interval: seconds until an acknowledgement is sent. patience: seconds for which a broker
+        hands: what the worker has, by partition. interval: seconds until an acknowledgement is sent. retry_timeout: seconds for which a broker
             may refuse one for a passing reason.
 
     Attributes:
@@ -68,13 +68,15 @@ class Acking:
         failure: why one was refused, until it has been raised.
     """
 
-    def __init__(self, loop: Loop, told: Told, feed: Feed, hands: Mapping[int, Unacked], interval: float, patience: float) -> None:
+    def __init__(
+        self, loop: Loop, log: ClientLog, stream: MessageStream, hands: Mapping[int, Unacked], interval: float, retry_timeout: float
+    ) -> None:
         self._loop = loop
-        self._told = told
-        self._feed = feed
+        self._log = log
+        self._stream = stream
         self._hands = hands
         self._interval = interval
-        self._patience = patience
+        self._retry_timeout = retry_timeout
         self.waiting: dict[InHand, None] = {}
         self.doubt = False
         self.failure: WireprotoError | None = None
@@ -142,7 +144,7 @@ class Acking:
                 data.batch_size = entry.size
                 data.ack_set.extend(words(wanted, entry.size))
         try:
-            call = conn.submit(command.request_id, encode(command), mailbox=self._feed.box, context=Group(part, consumer, entries))
+            call = conn.submit(command.request_id, encode(command), mailbox=self._stream.box, context=Group(part, consumer, entries))
             self._asked[call] = None
             if call.done:  # the other thread may have taken its answer in already
                 self._asked.pop(call, None)
@@ -172,12 +174,12 @@ class Acking:
         try:
             reply_body(frame, call.conn.peer, topic=part.topic, partition=part.partition)
         except ConsumerNotFound:
-            self._feed.lost(part)
+            self._stream.lost(part)
         except WireprotoError as why:
             self._refuse(group, why)
         else:
             self._refused.pop(part.partition, None)
-            hand, ahead = self._hands[part.partition], self._feed.ahead(part)
+            hand, ahead = self._hands[part.partition], self._stream.ahead(part)
             for entry, indexes in group.entries:
                 hand.settled(entry, indexes, ahead)
 
@@ -186,13 +188,13 @@ class Acking:
         part, now = group.part, time.monotonic()
         since, times = self._refused.get(part.partition, (now, 0))
         pause = PAUSE.delay(times + 1)
-        if verdict(why) is not Verdict.NEVER and now + pause - since < self._patience:
+        if verdict(why) is not Verdict.NEVER and now + pause - since < self._retry_timeout:
             self._refused[part.partition] = since, times + 1
             self._loop.call_at(now + pause, self._again, group)
             return
         self._refused.pop(part.partition, None)
         names = _names(part, group.entries)
-        self._told.warning(("ack", part.name), "%s[%d]: acks were refused, these messages come again: %s: %s", *part.owner, names, why)
+        self._log.warning(("ack", part.name), "%s[%d]: acks were refused, these messages come again: %s: %s", *part.owner, names, why)
         why.text += f"; not acknowledged, so that they come again: {names}"
         self.failure = self.failure or why
         hand = self._hands[part.partition]
@@ -238,12 +240,12 @@ class Acking:
             part = next((entry.part for entry in owing if not entry.part.open), None)
             if part is not None:
                 try:
-                    yield from self._feed.attached(part, deadline)
+                    yield from self._stream.attached(part, deadline)
                 except WireprotoError as why:
                     why.text += f"; acks not sent: {_names(part, [(entry, entry.owed) for entry in owing])}"
                     raise
             self.send()
-            if not (yield from self._feed.more(deadline)):
+            if not (yield from self._stream.more(deadline)):
                 raise self._late(owing)
         self.raise_failure()
 

@@ -22,12 +22,12 @@ from wireproto.net.task import Steps, operation, steps
 from wireproto.position import LATEST, MessageId, Position, TopicPartition, Where
 from wireproto.records import GroupInfo, GroupMember, PartitionInfo, TopicInfo
 
-from ..due import due
+from ..deadlines import deadline_after
 from . import PulsarApi_pb2 as api
 from .admin_http import AdminHttp
 from .codes import SubscriptionNotFound, TopicNotFound
 from .frames import signed
-from .hold import PulsarHold
+from .pinned_subscription import PinnedSubscription
 from .places import resolver
 from .positions import finding
 from .request import request
@@ -66,7 +66,7 @@ class PulsarAdmin(Closing):
 
         Over the admin interface, where there is one, partitioned topics are listed although none of their partitions was used yet.
         """
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         found = set((yield from self._cluster.retrying(lambda: self._cluster.lookup.listing(namespace, deadline), deadline)))
         if self._http.available:
             found.update((yield from self._http.get(f"persistent/{namespace}/partitioned", deadline)))
@@ -79,7 +79,7 @@ class PulsarAdmin(Closing):
         Raises:
             TopicNotFound. Where the broker of one cannot be found the error names that one, and has the others in `known`.
         """
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         cluster = self._cluster
         names = yield from cluster.naming(topic, deadline, create=False)
         if names[0][0] < 0:
@@ -114,7 +114,7 @@ class PulsarAdmin(Closing):
             TopicExists: it is there already.
             OptionError: the client has no admin URL.
         """
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         name = parse_topic(topic)
         if partitions < 0:
             raise OptionError("partitions must not be negative")
@@ -131,7 +131,7 @@ class PulsarAdmin(Closing):
     @operation
     def delete_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[None]:
         """Delete a topic with its subscriptions and records; raises TopicNotFound."""
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         name = parse_topic(topic)
         names = yield from self._cluster.naming(topic, deadline, create=False)
         path = f"{name.rest}/partitions" if names[0][0] >= 0 else name.rest
@@ -148,7 +148,7 @@ class PulsarAdmin(Closing):
         Raises:
             TransportError: a broker does not answer; `known` has the positions that the others answered.
         """
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         names = dict((yield from self._cluster.naming(topic, deadline, create=False)))
         keys = [(topic, number) for number in names if partitions is None or number in partitions]
         return dict((yield from finding(self._cluster, topic, names, resolver(keys).requests(at, keys, "at"), deadline)))
@@ -162,7 +162,7 @@ class PulsarAdmin(Closing):
         Raises:
             why a topic gives no answer; it names that one, and `known` has the subscriptions of the others by their names.
         """
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         topics = yield from steps(self.list_topics)(namespace=namespace, timeout=timeout)
         asked = {(topic, -1): self._http.get(f"{parse_topic(topic).rest}/subscriptions", deadline, topic=topic) for topic in topics}
         found, failed = yield from self._each(asked, deadline, "asking for the subscriptions of a topic")
@@ -188,7 +188,7 @@ class PulsarAdmin(Closing):
             SubscriptionNotFound. Where a partition gives no answer the error names it, and `known` has what the subscription is in each of
             the others.
         """
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         every = topic is None
         topics = [topic] if topic is not None else (yield from steps(self.list_topics)(namespace=namespace, timeout=timeout))
         asked = {(name, -1): self._cluster.naming(name, deadline, create=False) for name in topics}
@@ -212,7 +212,7 @@ class PulsarAdmin(Closing):
             SubscriptionNotFound: a partition has none of that name. Any error names the partition, and `known` has the positions of the
                 others.
         """
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
 
         def ask(number: int, name: str) -> Steps[MessageId]:
             stats = yield from self._http.get(f"{parse_topic(name).rest}/internalStats", deadline, topic=topic)
@@ -238,8 +238,8 @@ class PulsarAdmin(Closing):
         Raises:
             ConsumerBusy: it has members, which alone may acknowledge.
         """
-        hold = PulsarHold(self._cluster, group)
-        deadline = due(timeout)
+        hold = PinnedSubscription(self._cluster, group)
+        deadline = deadline_after(timeout)
         try:
             yield from steps(hold.move)(places, timeout=timeout)
         except BaseException:
@@ -251,12 +251,12 @@ class PulsarAdmin(Closing):
     @operation
     def create_group(self, group: str, name: str, position: MessageId, *, timeout: float = 30.0) -> Steps[bool]:
         """Create a durable subscription that begins at a position of one topic or partition; False when it exists already."""
-        return (yield from self._http.create_subscription(group, parse_topic(name), position, due(timeout)))
+        return (yield from self._http.create_subscription(group, parse_topic(name), position, deadline_after(timeout)))
 
     @operation
     def deduplication(self, name: str, *, timeout: float = 30.0) -> Steps[str]:
         """Whether the broker drops repeated records of one topic or partition: ``Enabled``, ``Disabled``, ``Recovering`` …"""
-        stats = yield from self._http.get(f"{parse_topic(name).rest}/stats", due(timeout), topic=name)
+        stats = yield from self._http.get(f"{parse_topic(name).rest}/stats", deadline_after(timeout), topic=name)
         return str(stats.get("deduplicationStatus", "unknown"))
 
     @operation
@@ -267,13 +267,13 @@ class PulsarAdmin(Closing):
         """
         tenant, _, name = namespace.partition("/")
         path = f"namespaces/{quote(tenant, safe='')}/{quote(name, safe='')}/deduplication"
-        yield from self._http.call("POST", path, due(timeout), enabled)
+        yield from self._http.call("POST", path, deadline_after(timeout), enabled)
 
     @operation
     def ledgers(self, topic: str, partition: int = -1, *, timeout: float = 30.0) -> Steps[list[tuple[int, int]]]:
         """(id, entries) of the ledgers that a partition consists of now, in order; -1: a topic without partitions, or one by its name."""
         name = parse_topic(parse_topic(topic).of_partition(partition))
-        stats = yield from self._http.get(f"{name.rest}/internalStats", due(timeout), topic=topic)
+        stats = yield from self._http.get(f"{name.rest}/internalStats", deadline_after(timeout), topic=topic)
         found = {int(one["ledgerId"]): int(one["entries"]) for one in stats.get("ledgers", [])}
         if found:
             newest = max(found)
@@ -300,7 +300,7 @@ class PulsarAdmin(Closing):
         """
         from .coordinators import OVER, Coordinators
 
-        deadline, coordinators = due(timeout), Coordinators(self._cluster)
+        deadline, coordinators = deadline_after(timeout), Coordinators(self._cluster)
         gone: dict[TransactionId, BrokerError] = {}
 
         def end(one: TransactionId) -> Steps[None]:
@@ -321,7 +321,7 @@ class PulsarAdmin(Closing):
         """
         from .coordinators import OVER, Coordinators
 
-        deadline, coordinators = due(timeout), Coordinators(self._cluster)
+        deadline, coordinators = deadline_after(timeout), Coordinators(self._cluster)
         found: set[TransactionId] = set()
 
         def look(one: TransactionId) -> Steps[None]:

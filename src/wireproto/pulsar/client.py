@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from google.protobuf.message import Message
 
-from wireproto.due import due
+from wireproto.deadlines import deadline_after
 from wireproto.errors import OptionError, RoleUnsupported
 from wireproto.net.runtime import ClientBase
 from wireproto.net.task import Steps, operation
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from .admin import PulsarAdmin
     from .consumer import PulsarConsumer
     from .coordinators import Coordinators
-    from .hold import PulsarHold
     from .option_types import ConsumerOptions, ProducerOptions, QueueOptions, ReaderOptions, TransactionsOptions
+    from .pinned_subscription import PinnedSubscription
     from .producer import PulsarProducer
     from .queue import PulsarQueue
     from .reader import PulsarReader
@@ -154,16 +154,16 @@ class PulsarClient(ClientBase[PulsarCluster]):
         opening = PulsarQueue.opening(self.cluster, self.named(topic), group, *self._role("queue", options))
         return self.keep((yield from opening))
 
-    def hold(self, group: str, *, consumer_name: str | None = None) -> PulsarHold:
+    def hold(self, group: str, *, consumer_name: str | None = None) -> PinnedSubscription:
         """The subscription `group` as something that is moved by hand: brokers keep what lies behind it, and send nothing of that. For who
         reads by Readers and must not find that records were deleted meanwhile.
 
         Args:
             consumer_name: what brokers show of this member; None: they make one up.
         """
-        from .hold import PulsarHold
+        from .pinned_subscription import PinnedSubscription
 
-        return self.keep(PulsarHold(self.cluster, group, consumer_name))
+        return self.keep(PinnedSubscription(self.cluster, group, consumer_name))
 
     def admin(self) -> PulsarAdmin:
         """Topics, subscriptions and positions."""
@@ -193,7 +193,7 @@ class PulsarClient(ClientBase[PulsarCluster]):
             raise OptionError(f"request takes topic= and entry=, not {', '.join(route)}")
         from .request import request
 
-        return (yield from request(self.cluster, message, topic, entry, due(timeout)))
+        return (yield from request(self.cluster, message, topic, entry, deadline_after(timeout)))
 
     def broker_info(self, timeout: float | None = None) -> BrokerInfo:
         """What the service address told at CONNECTED: version, largest message, feature flags."""

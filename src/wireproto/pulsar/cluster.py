@@ -22,10 +22,10 @@ from wireproto.net.task import Steps
 from wireproto.url import Address
 
 from .connection import DEFAULT_MAX_MESSAGE_SIZE, FRAME_PADDING, Broker, BrokerInfo, Credentials, handshake
+from .keepalive import Keepalive
 from .links import Links
 from .lookup import Lookup
 from .options import PulsarOptions
-from .pulse import Pulse
 
 
 class TokenCredentials:
@@ -104,7 +104,7 @@ class PulsarCluster(Runtime[PulsarOptions]):
 
     def handshake(self, conn: Connection, until: float, proxied: str | None = None) -> Steps[None]:
         yield from handshake(conn, until, self.options.client_id, self.credentials, proxied)
-        Pulse(conn, self.options.keep_alive)
+        Keepalive(conn, self.options.keep_alive)
 
     def connection(self, broker: Broker, deadline: float, purpose: str = "main") -> Connection:
         """The connection to a broker (`Pool.get`), through its proxy if it has one; one a purpose: requests, producing, a reading role."""

@@ -29,24 +29,24 @@ from wireproto.net.task import NEVER, Steps, operation, steps
 from wireproto.position import AtTime, Earliest, Latest, MessageId, Position, TopicPartition, Where, places
 from wireproto.records import Batch
 
-from ..due import due
+from ..deadlines import deadline_after
 from . import PulsarApi_pb2 as api
 from .acks import Log
 from .codes import SubscriptionNotFound
-from .feed import Feed
 from .frames import message_id
+from .message_stream import MessageStream
 from .partition_consumer import PartitionConsumer
 from .places import Cursor, resolver, unread
 from .positions import finding
 from .reset import first_ledgers, going_on, is_gone
+from .subscriber import Place
 from .subscription import EXCLUSIVE, FAILOVER, NEWEST, OLDEST, Subscription
-from .tending import Place
 
 if TYPE_CHECKING:
+    from .acking_transaction import AckingTransaction
     from .admin import PulsarAdmin
     from .cluster import PulsarCluster
     from .options import PulsarOptions
-    from .turn import Within
 
 T = TypeVar("T")
 SOON = 1.0
@@ -68,7 +68,7 @@ class PulsarConsumer(PartingRole):
         self._in_work: tuple[Log, MessageId | None] | None = None  # the newest batch's, and what it had handed out before
         self._saved_at = time.monotonic()
         self._fed: set[TopicPartition] = set()  # from these it was fed last, as its log was told
-        self._stored: deque[tuple[TopicPartition, Log, MessageId]] = deque()  # that transactions have committed; from the keeper
+        self._stored: deque[tuple[TopicPartition, Log, MessageId]] = deque()  # that transactions have committed; from the I/O thread
         self._dropped: set[TopicPartition] = set()  # handed out, not committed, another's now: what the next commit tells
         subscription = Subscription(
             group,
@@ -80,12 +80,12 @@ class PulsarConsumer(PartingRole):
             read_compacted=options.read_compacted,
             create_topic=options.create_topic,
         )
-        self._feed = Feed(
+        self._stream = MessageStream(
             cluster,
             names,
             subscription,
             window=options.receive_memory,
-            patience=options.timeout,
+            recovery_timeout=options.timeout,
             opened=self._opened,
             marked=self._marked,
             changed=self._changed,
@@ -107,13 +107,13 @@ class PulsarConsumer(PartingRole):
         initial = yield from _initial(cluster, group, start, names, options, deadline)
         made = cls(cluster, names, group, start, initial, options)
         try:
-            yield from made._feed.opening(deadline)
-            made._feed.grow()
+            yield from made._stream.opening(deadline)
+            made._stream.grow()
         except Exception:
-            yield from made._feed.closing(min(deadline, time.monotonic() + 1.0))
+            yield from made._stream.closing(min(deadline, time.monotonic() + 1.0))
             raise
         except BaseException:
-            made._feed.end()
+            made._stream.end()
             raise
         return made
 
@@ -126,28 +126,28 @@ class PulsarConsumer(PartingRole):
             ChecksumMismatch, DecompressionError, Malformed: an entry cannot be read, with its place; again whenever it is its partition's
                 turn until that is sought behind it, unless the consumer was told to skip.
         """
-        self._feed.handing = None
+        self._stream.poll = None
         try:
             batch = self._tasks.drive(self.polling(timeout), NEVER)
         except WireprotoError:
             raise
         except BaseException:  # a signal handler's
-            if self._feed.take_back():
+            if self._stream.take_back():
                 self._work_failed()
             raise
-        self._feed.handing = None
+        self._stream.poll = None
         return batch
 
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
         """`poll`, as steps."""
         with self._only:
-            deadline = due(timeout)
+            deadline = deadline_after(timeout)
             self._take_in_stored()
             if self._options.auto_commit and time.monotonic() - self._saved_at >= self._options.auto_commit_interval:
                 yield from self._commit_by_itself(max(deadline, time.monotonic() + SOON))
             self._in_work = None
             while True:
-                got = yield from self._feed.next(deadline)
+                got = yield from self._stream.next(deadline)
                 if got is None:
                     return None
                 batch = self._decode(*got)
@@ -165,7 +165,7 @@ class PulsarConsumer(PartingRole):
             columns=self._options.columns,
         )
         if self._options.on_corrupt == "skip":
-            self._feed.tell_skipped(part, facts)
+            self._stream.tell_skipped(part, facts)
         kept = len(columns)
         for number, (fact, frame) in enumerate(zip(facts, frames, strict=True)):
             if fact.error is not None and self._options.on_corrupt == "raise":
@@ -188,11 +188,11 @@ class PulsarConsumer(PartingRole):
         """Another member is fed, or may have been: what this one was handed is that one's now, and comes again when it comes back."""
         if before or not part.active:
             if part.owner in self._fed:
-                self._cluster.told.rebalanced(self.group, (), [part.owner])
+                self._cluster.log.rebalanced(self.group, (), [part.owner])
                 self._fed.discard(part.owner)
             self._begin_anew(part)
         if part.active:
-            self._cluster.told.rebalanced(self.group, [part.owner], ())
+            self._cluster.log.rebalanced(self.group, [part.owner], ())
             self._fed.add(part.owner)
 
     def _opened(self, part: PartitionConsumer, mark: Place, closed: bool) -> None:
@@ -233,7 +233,7 @@ class PulsarConsumer(PartingRole):
         """
         positions = places(positions, "commit")
         with self._only:
-            yield from self._commit(None if positions is None else dict(positions), due(timeout))
+            yield from self._commit(None if positions is None else dict(positions), deadline_after(timeout))
 
     def _commit_by_itself(self, deadline: float) -> Steps[None]:
         """An automatic commit: what fails is read again by whoever goes on, or committed the next time."""
@@ -256,7 +256,7 @@ class PulsarConsumer(PartingRole):
             if not isinstance(position, MessageId):
                 raise OptionError(f"a Pulsar position is ledger:entry:index, not {position!r}")
             part = parts[owner]
-            yield from self._feed.attached(part, deadline)
+            yield from self._stream.attached(part, deadline)
             feeds, log = (yield from self._feeds(part, deadline)), self._log(owner)
             if not feeds or (everything and log.handed != position):  # begun anew meanwhile
                 lost.add(owner)
@@ -264,7 +264,7 @@ class PulsarConsumer(PartingRole):
             target = log.target(position)
             if target is not None:  # else there is nothing to tell the broker, and what it keeps is what `committed` says
                 ack = api.CommandAck(ack_type=api.CommandAck.Cumulative, message_id=[target])
-                if (yield from self._feed.ask_again(part, ack, deadline, partial(self._goes_on, part, log, deadline))) is None:
+                if (yield from self._stream.ask_again(part, ack, deadline, partial(self._goes_on, part, log, deadline))) is None:
                     lost.add(owner)
                     continue
                 log.committed_to(position, time.monotonic())
@@ -280,8 +280,8 @@ class PulsarConsumer(PartingRole):
 
         One that has not been told yet may be: it commits what it was handed, which a broker takes from any member.
         """
-        yield from self._feed.settle(part, deadline)
-        return part.active or not part.told
+        yield from self._stream.settle(part, deadline)
+        return part.active or not part.active_known
 
     def _goes_on(self, part: PartitionConsumer, log: Log, deadline: float) -> Steps[bool]:
         """Whether this member is fed, and was not made to begin anew."""
@@ -292,18 +292,18 @@ class PulsarConsumer(PartingRole):
         return {owner: log.handed for owner, log in self._logs.items() if log.handed is not None}
 
     def _parts(self) -> dict[TopicPartition, PartitionConsumer]:
-        return {part.owner: part for part in self._feed.parts}
+        return {part.owner: part for part in self._stream.parts}
 
     @operation
     def committed(self, *, timeout: float = 30.0) -> Steps[Mapping[TopicPartition, MessageId]]:
         """Where each partition would be resumed: this member's last commit, or what the broker keeps, which counts whole entries. The error
         where a partition is not open in time names it, and has those of the others in `known`."""
         with self._only:
-            deadline = due(timeout)
+            deadline = deadline_after(timeout)
             self._take_in_stored()
 
             def ask(part: PartitionConsumer) -> Steps[MessageId]:
-                _, mark = yield from self._feed.place(part, deadline)
+                _, mark = yield from self._stream.place(part, deadline)
                 kept = MessageId(*part.owner, *mark, after=True)
                 mine = self._log(part.owner).committed
                 return mine if mine is not None and mine > kept else kept
@@ -314,10 +314,10 @@ class PulsarConsumer(PartingRole):
     def lag(self, *, timeout: float = 30.0) -> Steps[Mapping[TopicPartition, int]]:
         """Entries behind the committed position by the broker's statistics; a batch is one entry. Errors as of `committed`."""
         with self._only:
-            deadline = due(timeout)
+            deadline = deadline_after(timeout)
 
             def ask(part: PartitionConsumer) -> Steps[int]:
-                stats = yield from self._feed.ask_again(part, api.CommandConsumerStats(), deadline)
+                stats = yield from self._stream.ask_again(part, api.CommandConsumerStats(), deadline)
                 return int(stats.msgBacklog)
 
             return (yield from self._of_each(ask))
@@ -326,7 +326,7 @@ class PulsarConsumer(PartingRole):
         """What each partition's broker answers: those that are open are asked first. What the first failure was is raised in the end."""
         found: dict[TopicPartition, T] = {}
         problem: WireprotoError | None = None
-        for part in sorted(self._feed.parts, key=lambda part: not part.open):
+        for part in sorted(self._stream.parts, key=lambda part: not part.open):
             try:
                 found[part.owner] = yield from ask(part)
             except (TransportError, BrokerError) as why:
@@ -334,7 +334,7 @@ class PulsarConsumer(PartingRole):
         if problem is not None:
             problem.known = found
             raise problem
-        return {part.owner: found[part.owner] for part in self._feed.parts}
+        return {part.owner: found[part.owner] for part in self._stream.parts}
 
     # -- in a transaction: see transactions.PulsarTransactions --------------------------------------------------
 
@@ -342,7 +342,9 @@ class PulsarConsumer(PartingRole):
         """Whether it is of this client."""
         return cluster is self._cluster
 
-    def committing_within(self, turn: Within, positions: Mapping[TopicPartition, Position] | None, deadline: float) -> Steps[None]:
+    def committing_within(
+        self, turn: AckingTransaction, positions: Mapping[TopicPartition, Position] | None, deadline: float
+    ) -> Steps[None]:
         """As `commit`, when the transaction commits. A partition that is another member's now is told at once, and nothing is committed."""
         if self._options.auto_commit:
             raise UsageError("a consumer whose positions a transaction commits must not commit by itself: auto_commit=False")
@@ -355,7 +357,7 @@ class PulsarConsumer(PartingRole):
                 raise self._lost_to(turn, self._dropped)
             for part, position in targets:
                 yield from turn.registering(part.name, self.group, deadline)
-                yield from self._feed.attached(part, deadline)
+                yield from self._stream.attached(part, deadline)
                 feeds, log = (yield from self._feeds(part, deadline)), self._log(part.owner)
                 if not feeds or (everything and log.handed != position):
                     raise self._lost_to(turn, {part.owner})
@@ -373,7 +375,7 @@ class PulsarConsumer(PartingRole):
             found.append((parts[owner], position))
         return found
 
-    def _lost_to(self, turn: Within, lost: Iterable[TopicPartition]) -> WireprotoError:
+    def _lost_to(self, turn: AckingTransaction, lost: Iterable[TopicPartition]) -> WireprotoError:
         """Another member is fed: the transaction cannot be committed any more."""
         why = Revoked(f"another member is fed now, or was meanwhile: {shown(lost)}", partitions=tuple(sorted(lost)))
         turn.fails(why)
@@ -382,7 +384,9 @@ class PulsarConsumer(PartingRole):
         made.__cause__ = why
         return made
 
-    def _acking_within(self, turn: Within, part: PartitionConsumer, log: Log, position: MessageId, deadline: float) -> Steps[None]:
+    def _acking_within(
+        self, turn: AckingTransaction, part: PartitionConsumer, log: Log, position: MessageId, deadline: float
+    ) -> Steps[None]:
         """The ACK, but where it would say again what was said, which a broker takes for a conflict."""
         target, known = log.target(position), (id(self), part.owner)
         if target is None or position in (log.committed, turn.committed.get(known)):
@@ -391,13 +395,13 @@ class PulsarConsumer(PartingRole):
         turn.holds(partial(self._settled, part, log, position))
         ack = api.CommandAck(ack_type=api.CommandAck.Cumulative, message_id=[target])
         ack.txnid_most_bits, ack.txnid_least_bits = turn.id
-        yield from self._feed.ask_once(part, ack, turn.asked, deadline)
-        _, mark = yield from self._feed.place(part, deadline)  # from here on no other transaction can move it
+        yield from self._stream.ask_once(part, ack, turn.asked, deadline)
+        _, mark = yield from self._stream.place(part, deadline)  # from here on no other transaction can move it
         if log.taken(mark):
             raise self._lost_to(turn, {part.owner})
 
     def _settled(self, part: PartitionConsumer, log: Log, position: MessageId, committed: bool) -> None:
-        """The transaction has ended. Keeper thread."""
+        """The transaction has ended. I/O thread."""
         if committed:
             self._stored.append((part.owner, log, position))
 
@@ -413,17 +417,17 @@ class PulsarConsumer(PartingRole):
     def rewind(self, *, timeout: float = 30.0) -> Steps[None]:
         """Go back to where the group resumes, in all partitions: what was handed out since comes again. For who has rolled back."""
         with self._only:
-            deadline = due(timeout)
+            deadline = deadline_after(timeout)
             self._take_in_stored()
-            again = [part for part in self._feed.parts if part.open]  # what is not open has all of it come again when it is
-            for part in self._feed.parts:
+            again = [part for part in self._stream.parts if part.open]  # what is not open has all of it come again when it is
+            for part in self._stream.parts:
                 if part in again:
-                    yield from self._feed.anew(part, deadline)
+                    yield from self._stream.anew(part, deadline)
                 part.cursor = Cursor(unread(*part.owner))
                 self._logs[part.owner] = Log()
             self._dropped.clear()
             for part in again:
-                yield from self._feed.attached(part, deadline)
+                yield from self._stream.attached(part, deadline)
 
     # -- control ------------------------------------------------------------------------------------------------
 
@@ -453,19 +457,19 @@ class PulsarConsumer(PartingRole):
             DataLoss: a place is gone; nothing is moved (with the option reset, reading goes on elsewhere).
         """
         with self._only:
-            deadline = due(timeout)
+            deadline = deadline_after(timeout)
             parts = self._parts()
             requests = dict(resolver(parts).requests(where, parts, "seek"))
             kept = {owner: part.name for owner, part in parts.items() if part.kept}
             firsts = yield from first_ledgers(self._cluster, kept, requests, deadline)
             for key, place in requests.items():
                 if isinstance(place, MessageId) and is_gone(place, firsts.get(key, -1), self._options):
-                    requests[key] = going_on(place, firsts[key], self._options, self._cluster.told)
+                    requests[key] = going_on(place, firsts[key], self._options, self._cluster.log)
             for key, place in requests.items():
                 yield from self._seek(parts[key], place, deadline)
 
     def _seek(self, part: PartitionConsumer, place: Request, deadline: float) -> Steps[None]:
-        yield from self._feed.attached(part, deadline)
+        yield from self._stream.attached(part, deadline)
         target = api.CommandSeek()
         fresh = Cursor(unread(*part.owner))
         if isinstance(place, AtTime):
@@ -484,7 +488,7 @@ class PulsarConsumer(PartingRole):
         part.cursor = Cursor(unread(*part.owner))
         self._logs[part.owner] = Log()
         try:
-            yield from self._feed.rewind(part, target, deadline)
+            yield from self._stream.rewind(part, target, deadline)
             part.cursor = fresh
             self._dropped.discard(part.owner)
         finally:
@@ -494,7 +498,7 @@ class PulsarConsumer(PartingRole):
     @property
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that this member is fed from. Of non-persistent topics a broker does not tell: those that it was fed from last."""
-        return frozenset(part.owner for part in self._feed.parts if part.active and part.open)
+        return frozenset(part.owner for part in self._stream.parts if part.active and part.open)
 
     # -- ends ---------------------------------------------------------------------------------------------------
 
@@ -513,9 +517,9 @@ class PulsarConsumer(PartingRole):
                         yield from self._commit(None, deadline)
             except Exception as why:
                 problem = why
-            yield from self._feed.closing(deadline)
+            yield from self._stream.closing(deadline)
         finally:
-            self._feed.end()
+            self._stream.end()
             self._cluster.roles.forget(self)
         if problem is not None:
             raise problem
@@ -542,7 +546,7 @@ def _initial(
         if is_gone(where, firsts.get(key, -1), options):
             if (yield from _exists(admin, group, full[key], deadline)):
                 continue
-            instead = {key: going_on(where, firsts[key], options, cluster.told)}
+            instead = {key: going_on(where, firsts[key], options, cluster.log)}
             place = (yield from finding(cluster, key[0], {key[1]: full[key]}, instead, deadline))[key]
         yield from steps(admin.create_group)(group, full[key], place, timeout=deadline - time.monotonic())
     return OLDEST

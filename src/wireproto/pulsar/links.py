@@ -19,7 +19,7 @@ class Listener(Protocol):
     """Who uses a connection."""
 
     def lost(self, conn: Connection, why: Exception) -> None:
-        """It has ended. Keeper thread."""
+        """It has ended. I/O thread."""
 
 
 class Links:

@@ -95,9 +95,9 @@ class Lookup:
         while True:
             address = self._service[0]
             tries -= 1
-            patience = until if tries == 0 else self._share(until, tries + 1)
+            limit = until if tries == 0 else self._share(until, tries + 1)
             try:
-                conn = yield from self._connecting(Broker(address), "main", patience)
+                conn = yield from self._connecting(Broker(address), "main", limit)
             except TransportError:
                 self._pass_over(address)
                 if tries == 0 or time.monotonic() >= until:
@@ -110,7 +110,7 @@ class Lookup:
         now = time.monotonic()
         return min(until, now + min(self._connect_timeout, (until - now) / addresses))
 
-    def _patience(self, until: float) -> float:
+    def _limit(self, until: float) -> float:
         """Until when the service address is waited for that is asked now: the others are to have some of the time, too."""
         untried = sum(address not in self._silent for address in self._service)
         return until if len(self._service) == 1 else self._share(until, max(untried, 1))
@@ -120,18 +120,18 @@ class Lookup:
         if self._service[0] == address:
             self._service = [*self._service[1:], address]
 
-    def _asking(self, service: Address, conn: Connection, command: Message, until: float, patience: float, **context: Any) -> Steps[Any]:
-        """`asking`, of the service address or who it names, no longer than `patience`.
+    def _asking(self, service: Address, conn: Connection, command: Message, until: float, limit: float, **context: Any) -> Steps[Any]:
+        """`asking`, of the service address or who it names, no longer than `limit`.
 
         Raises:
             Unanswered: another one may be asked, until `until`. TimedOut: that is over.
         """
         try:
-            reply = yield from asking(conn, command, patience, **context)
+            reply = yield from asking(conn, command, limit, **context)
         except TimedOut:
             self._silent = {*self._silent, service} if len(self._silent) + 1 < len(self._service) else set()
             self._pass_over(service)
-            late = Unanswered if patience < until else TimedOut
+            late = Unanswered if limit < until else TimedOut
             raise late(f"{command.DESCRIPTOR.name} was not answered in time", peer=conn.peer, **context) from None
         self._silent = self._silent - {service}
         return reply
@@ -151,11 +151,11 @@ class Lookup:
 
     def counting(self, topic: TopicName, until: float, *, create: bool = True) -> Steps[int]:
         """Number of partitions; 0 when the topic is not partitioned (it is then created on use, where the broker allows that)."""
-        address, conn, patience = yield from self._there(self._grown_at(str(topic)), until)
+        address, conn, limit = yield from self._there(self._grown_at(str(topic)), until)
         command = api.CommandPartitionedTopicMetadata(topic=str(topic))
         if not create:
             command.metadata_auto_creation_enabled = False
-        reply = yield from self._asking(address, conn, command, until, patience, topic=str(topic))
+        reply = yield from self._asking(address, conn, command, until, limit, topic=str(topic))
         if reply.response == api.CommandPartitionedTopicMetadataResponse.Failed:
             raise ServiceNotReady(reply.message or "no partition metadata", peer=conn.peer, topic=str(topic))
         return int(reply.partitions)
@@ -188,7 +188,7 @@ class Lookup:
         if moved is not None:
             return moved, (yield from self._connecting(Broker(moved), "main", until)), until
         address, conn = yield from self.serving(until)
-        return address, conn, self._patience(until)
+        return address, conn, self._limit(until)
 
     def _grown_at(self, topic: str) -> Address | None:
         """Where a topic gets new partitions, once any of it has migrated."""
@@ -202,13 +202,13 @@ class Lookup:
 
     def finding(self, topic: str, until: float, kind: int = PRODUCER) -> Steps[Broker]:
         """`broker`, for a producer or a consumer."""
-        address, conn, patience = yield from self._there(self._migrated.get((topic, kind)), until)
+        address, conn, limit = yield from self._there(self._migrated.get((topic, kind)), until)
         authoritative = False
         for _ in range(MAX_REDIRECTS):
             command = api.CommandLookupTopic(topic=topic, authoritative=authoritative)
             if self._listener:
                 command.advertised_listener_name = self._listener
-            reply = yield from self._asking(address, conn, command, until, patience, topic=topic)
+            reply = yield from self._asking(address, conn, command, until, limit, topic=topic)
             if reply.response == api.CommandLookupTopicResponse.Failed:
                 raise ServiceNotReady(reply.message or "the look-up failed", peer=conn.peer, topic=topic)
             target = self._target(reply, conn.peer, address)
@@ -232,17 +232,17 @@ class Lookup:
     def listing(self, namespace: str, until: float) -> Steps[list[str]]:
         address, conn = yield from self.serving(until)
         command = api.CommandGetTopicsOfNamespace(namespace=namespace, mode=api.CommandGetTopicsOfNamespace.ALL)
-        reply = yield from self._asking(address, conn, command, until, self._patience(until))
+        reply = yield from self._asking(address, conn, command, until, self._limit(until))
         return sorted({without_partition(name) for name in reply.topics})
 
     # -- news ---------------------------------------------------------------------------------------------------
 
-    def migrated(self, topic: str, told: api.CommandTopicMigrated, peer: str) -> None:
+    def migrated(self, topic: str, command: api.CommandTopicMigrated, peer: str) -> None:
         """A topic or partition, by its full name, lives in another cluster from now on: for producers at once, for consumers when they have
         read what is left. One that names no address moves nothing."""
-        text = told.brokerServiceUrlTls if self._tls else told.brokerServiceUrl
+        text = command.brokerServiceUrlTls if self._tls else command.brokerServiceUrl
         if text:
-            self._migrated[topic, told.resource_type] = _address(text, peer, "CommandTopicMigrated")
+            self._migrated[topic, command.resource_type] = _address(text, peer, "CommandTopicMigrated")
 
 
 def partitions(topic: TopicName, count: int) -> list[tuple[int, str]]:
@@ -251,7 +251,7 @@ def partitions(topic: TopicName, count: int) -> list[tuple[int, str]]:
 
 
 def _address(text: str, peer: str, message: str) -> Address:
-    """The first address of a URL that a broker told."""
+    """The first address of a URL that a broker command."""
     try:
         return parse(text).addresses[0]
     except Exception as why:

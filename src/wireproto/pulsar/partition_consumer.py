@@ -1,6 +1,6 @@
 """What a role has of one partition that it reads, and the connection of its consumer.
 
-What it is: a `SubscriptionState` and what is sent for it. Belongs to one thread at a time, with its `Feed`. Must not: open itself again.
+What it is: a `SubscriptionState` and what is sent for it. Belongs to one thread at a time, with its `MessageStream`. Must not: open itself again.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from wireproto.errors import Disconnected, WireprotoError
 
 from . import PulsarApi_pb2 as api
 from .frames import encode
+from .subscriber import SubscriptionTask
 from .subscription import Subscription, SubscriptionState
-from .tending import Life
 
 
 class PartitionConsumer(SubscriptionState):
@@ -32,7 +32,7 @@ class PartitionConsumer(SubscriptionState):
         super().__init__(topic, partition, name, given, window)
         self.conn: Connection | None = None
         self.link: Connection | None = None  # of the SUBSCRIBE that is on its way, too
-        self.life: Life | None = None
+        self.subscription_task: SubscriptionTask | None = None
         self.trouble: Exception | None = None
         self.refused_since: float | None = None
         self.queued = False
@@ -40,7 +40,7 @@ class PartitionConsumer(SubscriptionState):
     @property
     def stage(self) -> str:
         """What is being waited for while it is not open."""
-        return self.life.stage if self.life is not None else "it was closed"
+        return self.subscription_task.stage if self.subscription_task is not None else "it was closed"
 
     def lost(self) -> None:
         super().lost()
@@ -69,20 +69,20 @@ class PartitionConsumer(SubscriptionState):
         more = self.grant()
         if more:
             self.tell(api.CommandFlow(consumer_id=self.id, messagePermits=more))
-            self.permits.told()
+            self.permits.sent()
 
     def handed(self, messages: int, size: int, *, new: bool = True) -> None:
         """`messages` of `size` bytes left the queue: count them and grant anew. What was there before is no fruit of a new subscription."""
         self.permits.handed(messages, size)
-        if new and self.life is not None:
-            self.life.fruitful = True
+        if new and self.subscription_task is not None:
+            self.subscription_task.fruitful = True
         self.flow()
 
     def arrived(self, messages: int, size: int) -> None:
         """`messages` of `size` bytes were decoded; `left` follows as they are handed out."""
         self.permits.measured(messages, size)
-        if self.life is not None:
-            self.life.fruitful = True
+        if self.subscription_task is not None:
+            self.subscription_task.fruitful = True
 
     def left(self, messages: int) -> None:
         """So many of what `arrived` are not held any more: count them and grant anew."""

@@ -5,7 +5,7 @@
        └── pause ──┴── connection lost, CLOSE_PRODUCER, SEND_ERROR: all in flight goes back, in order, to be sent again under the same
                        producer name and sequence ids, before anything new
 
-What it is: a key of the sender's, and the state of one producer id. Entered by whoever reads (receipts), the keeper (all else that a
+What it is: a key of the sender's, and the state of one producer id. Entered by whoever reads (receipts), the I/O thread (all else that a
 broker says, opening again); the sender's lock guards it and is never held over a wait.
 A receipt names the oldest batch that is not acknowledged; one for an older batch is a repeat and ignored; one for a newer one means that
 the connection lost track, and it is dropped. So a batch is reported stored only after every one before it was.
@@ -168,7 +168,7 @@ class PartitionProducer:
     def opening(self, until: float) -> Steps[None]:
         """Look the partition up and register the producer there; retries what may be retried."""
         self._sender.join(self)
-        yield from retrying(lambda: self._attaching(until), until, judge=self._cluster.told.judging(briefly()))
+        yield from retrying(lambda: self._attaching(until), until, judge=self._cluster.log.judging(briefly()))
 
     def _attaching(self, until: float) -> Steps[None]:
         broker = yield from self._cluster.lookup.finding(self.name, until, PRODUCER)
@@ -285,7 +285,7 @@ class PartitionProducer:
                     self._core.fail([self], why)
                     return
                 self._meets(why)
-                self._cluster.told.info(("again", type(why), self.topic), "%s[%d]: tried again: %s", self.topic, self.number, why)
+                self._cluster.log.info(("again", type(why), self.topic), "%s[%d]: tried again: %s", self.topic, self.number, why)
                 if isinstance(why, ProducerBlockedQuotaExceededException):
                     self._core.abandon(lambda batch: batch.key is self, why)
                 pause = self._waits.next()
@@ -372,10 +372,10 @@ class PartitionProducer:
                 self._opening = None  # a topic that is unloaded meanwhile: the broker may yet say that it is open
         self.lost(conn, Disconnected("the broker closed the producer", peer=conn.peer))
 
-    def migrated(self, conn: Connection, told: api.CommandTopicMigrated) -> None:
+    def migrated(self, conn: Connection, command: api.CommandTopicMigrated) -> None:
         """TOPIC_MIGRATED: it is looked up elsewhere from now on."""
         try:
-            self._cluster.lookup.migrated(self.name, told, conn.peer)
+            self._cluster.lookup.migrated(self.name, command, conn.peer)
         except WireprotoError as why:
             self._meets(why)
         with self._lock:

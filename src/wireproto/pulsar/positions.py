@@ -36,8 +36,8 @@ from .frames import encode
 from .lookup import CONSUMER
 from .places import FIRST
 from .places import Place as Start
+from .subscriber import RETRY, Place, places
 from .subscription import EXCLUSIVE, Subscription
-from .tending import RETRY, Place, places
 
 if TYPE_CHECKING:
     from .cluster import PulsarCluster

@@ -15,10 +15,10 @@ from wireproto._codec import Changes, Columns, KeyRouter, OutBatch, Receipt, pul
 from wireproto.errors import Closed, OptionError, TimedOut, ValueUnsupported
 from wireproto.flow.producer import BatchProducer
 from wireproto.net.retry import Waits
-from wireproto.position import MessageId, Untold
+from wireproto.position import MessageId, UnknownPosition
 
 from .partition_producer import RETRY, PartitionProducer
-from .tending import looked
+from .subscriber import looked
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -133,7 +133,7 @@ class PulsarProducer(BatchProducer):
                 if not task.done:
                     yield task
                 if task.error is not None:
-                    self._cluster.told.warning(("growing", one), "%s: not written yet: %s", one, task.error)
+                    self._cluster.log.warning(("growing", one), "%s: not written yet: %s", one, task.error)
         finally:
             for _, task in begun:
                 task.cancel(Closed("the producer was closed", topic=self.topic))
@@ -220,11 +220,11 @@ class PulsarProducer(BatchProducer):
 
     # -- waiting ------------------------------------------------------------------------------------------------
 
-    def _place(self, batch: OutBatch, index: int) -> MessageId | Untold:
-        """Where deduplication made the broker drop a repeated record that is `Untold`: it is stored, and nobody says where."""
+    def _place(self, batch: OutBatch, index: int) -> MessageId | UnknownPosition:
+        """Where deduplication made the broker drop a repeated record that is `UnknownPosition`: it is stored, and nobody says where."""
         ledger, entry = batch.outcome.value
         if ledger < 0:
-            return Untold(self.topic, batch.key.number)
+            return UnknownPosition(self.topic, batch.key.number)
         return MessageId(self.topic, batch.key.number, ledger, entry, index if self._options.batching else -1)
 
     def seal(self) -> None:
@@ -243,7 +243,7 @@ class PulsarProducer(BatchProducer):
         """Whatever the brokers answer: all are asked at a time, and waited for once, while there is time; they are told before."""
         calls = [call for partition in [*self._partitions, *self._fresh] if (call := partition.part()) is not None]
         try:
-            if self._growth is not None and not self._growth.done:  # it was cancelled, and ends with the keeper's next step
+            if self._growth is not None and not self._growth.done:  # it was cancelled, and ends with the I/O thread's next step
                 yield self._growth, deadline
             for call in calls:
                 if not call.done:

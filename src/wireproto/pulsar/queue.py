@@ -6,7 +6,7 @@ A release asks for the entry again. What of it is still in this worker's hands i
 was acknowledged since the consumer was attached, since an entry may have been fetched before that. Of an entry that comes again, those
 messages are handed out first that were handed out least often: one that is always given back holds up no other of its batch.
 
-    release(after=)     the message stays here, out of sight; the keeper's timer asks for its entry again, also while the user works
+    release(after=)     the message stays here, out of sight; the I/O thread's timer asks for its entry again, also while the user works
     cannot be read      raised once each time it is handed out, and given back after a pause that grows with that; with on_corrupt="skip"
                         acknowledged, with the reason (validation_error), as Java's client does
 
@@ -42,21 +42,21 @@ from wireproto.net.task import NEVER, Steps, operation, quick
 from wireproto.position import MessageId
 from wireproto.records import Delivery
 
-from ..due import due
+from ..deadlines import deadline_after
 from . import PulsarApi_pb2 as api
 from .acking import Acking
 from .acks import words
 from .codes import PulsarError
-from .feed import Feed
 from .frames import encode, encrypted, message_id
+from .message_stream import MessageStream
 from .partition_consumer import PartitionConsumer
 from .subscription import KEY_SHARED, SHARED, Subscription
 from .unacked import InHand, Key, Unacked
 
 if TYPE_CHECKING:
+    from .acking_transaction import AckingTransaction
     from .cluster import PulsarCluster
     from .options import PulsarOptions
-    from .turn import Within
 
 Item = tuple[Any, int, InHand, int]
 """A message that waits to be handed out, or is: record, attempt, entry and index."""
@@ -86,22 +86,24 @@ class PulsarQueue(PartingRole):
             create_topic=options.create_topic,
         )
         window, most = options.receive_memory, options.receive_messages
-        self._feed = Feed(
+        self._stream = MessageStream(
             cluster,
             names,
             subscription,
             window=window,
             most=most,
-            patience=options.timeout,
+            recovery_timeout=options.timeout,
             begun=self._begun,
             ready=lambda part: self._acking.ready(part),
             answered=lambda call: self._acking.answered(call),
         )
         self._hands: dict[int, Unacked] = {}
-        interval, patience = options.ack_group_time, options.operation_timeout
-        self._acking = Acking(cluster.loop, cluster.told, self._feed, self._hands, interval, patience)
+        interval, retry_timeout = options.ack_group_time, options.operation_timeout
+        self._acking = Acking(cluster.loop, cluster.log, self._stream, self._hands, interval, retry_timeout)
         self._alone = interval <= 0  # each ack goes by itself
-        self._over: deque[tuple[int, Key, int, bool]] = deque()  # delayed until now, by partition, and whether done with; from the keeper
+        self._over: deque[tuple[int, Key, int, bool]] = (
+            deque()
+        )  # delayed until now, by partition, and whether done with; from the I/O thread
         self._next: deque[Item] = deque()
         self._out: Item | None = None  # on its way to the user
         self._seen = 0  # how many of its partition's messages had left before
@@ -117,13 +119,13 @@ class PulsarQueue(PartingRole):
             raise RoleUnsupported(text, nearest="consumer", topic=topic)
         made = cls(cluster, topic, [(topic, number, full) for number, full in found], group, options)
         try:
-            yield from made._feed.opening(deadline)
-            made._feed.grow()
+            yield from made._stream.opening(deadline)
+            made._stream.grow()
         except Exception:
-            yield from made._feed.closing(min(deadline, time.monotonic() + 1.0))
+            yield from made._stream.closing(min(deadline, time.monotonic() + 1.0))
             raise
         except BaseException:
-            made._feed.end()
+            made._stream.end()
             raise
         return made
 
@@ -142,8 +144,8 @@ class PulsarQueue(PartingRole):
 
     def receive(self, timeout: float = 1.0) -> Delivery | None:
         """The next message, or None when none came within `timeout`."""
-        due(timeout)
-        self._out = self._feed.handing = None
+        deadline_after(timeout)
+        self._out = self._stream.poll = None
         try:
             with self._only:
                 if self._next and self._acking.failure is None:
@@ -158,10 +160,10 @@ class PulsarQueue(PartingRole):
     def receiving(self, timeout: float = 1.0) -> Steps[Delivery | None]:
         """`receive`, as steps."""
         with self._only:
-            deadline = due(timeout)
+            deadline = deadline_after(timeout)
             self._acking.raise_failure()
             while not self._next:
-                got = yield from self._feed.next(deadline, self._acking.pauses)
+                got = yield from self._stream.next(deadline, self._acking.pauses)
                 if got is None:
                     return None
                 self._decode(*got)
@@ -187,15 +189,15 @@ class PulsarQueue(PartingRole):
             if not self._next or self._next[0] is not self._out:
                 self._next.appendleft(self._out)
             entry.part.permits.back(self._seen)
-        self._feed.take_back()
+        self._stream.take_back()
 
     def _decode(self, part: PartitionConsumer, frames: list[bytes]) -> None:
         keys: set[Key] = set()
         try:
             self._unpack(part, frames, keys)
-            self._feed.handing = None
+            self._stream.poll = None
         except WireprotoError:
-            self._feed.handing = None  # what cannot be read is given back after a pause
+            self._stream.poll = None  # what cannot be read is given back after a pause
             raise
         except BaseException:  # a signal handler's: the frames are met again
             entries = self._hand(part).entries
@@ -210,7 +212,7 @@ class PulsarQueue(PartingRole):
             self._let_out(*self._over.popleft())
         columns, facts = decode_pulsar(frames, topic=self.topic, partition=part.partition, check_crc=self._options.check_crc)
         if self._options.on_corrupt == "skip":
-            self._feed.tell_skipped(part, facts)
+            self._stream.tell_skipped(part, facts)
         records, places = list(columns.records(self.topic, part.partition)), columns.positions()
         hand = self._hand(part)
         for number, (fact, frame) in enumerate(zip(facts, frames, strict=True)):
@@ -251,12 +253,12 @@ class PulsarQueue(PartingRole):
 
     def _let_out(self, partition: int, key: Key, index: int, done: bool) -> None:
         """A message that stayed here out of sight: it is acknowledged, or nobody's until it comes again."""
-        part = self._feed.part(partition)
+        part = self._stream.part(partition)
         hand = self._hand(part)
         if not done:
             hand.back(key, index)
         elif key in hand.entries:
-            hand.acknowledged(key, index, self._feed.ahead(part))
+            hand.acknowledged(key, index, self._stream.ahead(part))
 
     # -- ends of a delivery -------------------------------------------------------------------------------------
 
@@ -265,7 +267,7 @@ class PulsarQueue(PartingRole):
         position = delivery.position
         if not isinstance(position, MessageId):
             raise OptionError(f"not a delivery of this queue: {delivery!r}")
-        part, key = self._feed.part(position.partition), (position.ledger, position.entry)
+        part, key = self._stream.part(position.partition), (position.ledger, position.entry)
         entry = self._hand(part).entries.get(key)
         if entry is None or position.index not in entry.held:
             raise self._revoked(delivery)
@@ -278,7 +280,7 @@ class PulsarQueue(PartingRole):
     def _ending(self, item: Item, delivery: Delivery, done: bool, timeout: float, wait: bool = False) -> Steps[None]:
         """`_end`, as steps."""
         with self._only:
-            deadline = due(timeout)
+            deadline = deadline_after(timeout)
             _, _, entry, index = item
             if index not in entry.held:
                 raise self._revoked(delivery)
@@ -296,7 +298,7 @@ class PulsarQueue(PartingRole):
         if not done or wait or self._alone:
             self._tasks.drive(self._ending(item, delivery, done, timeout, wait), NEVER)
             return
-        due(timeout)
+        deadline_after(timeout)
         _, _, entry, index = item
         with self._only:
             if index not in entry.held:
@@ -316,7 +318,7 @@ class PulsarQueue(PartingRole):
             PulsarError: it refused some, named in the text; they come again. TimedOut: it may not have taken those that are named.
         """
         with self._only:
-            yield from self._acking.settling(due(timeout), lambda: True)
+            yield from self._acking.settling(deadline_after(timeout), lambda: True)
 
     def _end_later(self, delivery: Delivery, seconds: float) -> None:
         with self._only:
@@ -330,12 +332,12 @@ class PulsarQueue(PartingRole):
     def _ack(self, part: PartitionConsumer, key: Key, index: int, deadline: float) -> Steps[None]:
         hand = self._hand(part)
         entry = hand.entries[key]
-        yield from self._feed.ask_again(part, _acknowledgement(part, key, entry.wanted - {index}, index, entry.size), deadline)
-        hand.acknowledged(key, index, self._feed.ahead(part))
+        yield from self._stream.ask_again(part, _acknowledgement(part, key, entry.wanted - {index}, index, entry.size), deadline)
+        hand.acknowledged(key, index, self._stream.ahead(part))
 
     def _release(self, part: PartitionConsumer, key: Key, index: int, deadline: float) -> Steps[None]:
         """In hand until its broker is there to be told: till then it may be released again."""
-        yield from self._feed.attached(part, deadline)
+        yield from self._stream.attached(part, deadline)
         try:
             self._give_up(part, key, index)
         except BaseException:  # a signal handler's: what is half given back would be neither in hand nor come again
@@ -357,7 +359,7 @@ class PulsarQueue(PartingRole):
         self._cluster.loop.call_at(time.monotonic() + seconds, self._give_back, part, key, index)
 
     def _give_back(self, part: PartitionConsumer, key: Key, index: int) -> None:
-        """A delay is over: ask for the entry again; without a connection it comes with the next one. Keeper thread."""
+        """A delay is over: ask for the entry again; without a connection it comes with the next one. I/O thread."""
         conn = part.conn
         if self._only.closed:
             return
@@ -376,7 +378,7 @@ class PulsarQueue(PartingRole):
         """Whether it is of this client."""
         return cluster is self._cluster
 
-    def acking_within(self, turn: Within, delivery: Delivery, deadline: float) -> Steps[None]:
+    def acking_within(self, turn: AckingTransaction, delivery: Delivery, deadline: float) -> Steps[None]:
         """Have the transaction acknowledge a delivery, which stays here, out of sight, until that has ended.
 
         A broker takes the ACK of what is not with one of the group's consumers for done and does nothing, and that is what a message is
@@ -385,26 +387,26 @@ class PulsarQueue(PartingRole):
         with self._only:
             part, key, index = self._held(delivery)
             entry = self._hand(part).entries[key]
-            told = False
+            attached = False
             try:
                 turn.holds(partial(self._settled, part, key, index))
                 entry.delayed.add(index)
                 entry.held.discard(index)
                 yield from turn.registering(part.name, self.group, deadline)
-                yield from self._feed.attached(part, deadline)
-                told = True  # what the broker says from here on is of this message
+                yield from self._stream.attached(part, deadline)
+                attached = True  # what the broker says from here on is of this message
                 if entry.consumer != part.id:
                     raise Disconnected("the message came by a connection that was lost since: it may be another worker's", topic=self.topic)
                 command = _acknowledgement(part, key, set(range(entry.size)) - {index}, index, entry.size)
                 command.txnid_most_bits, command.txnid_least_bits = turn.id
-                yield from self._feed.ask_once(part, command, turn.asked, deadline)
+                yield from self._stream.ask_once(part, command, turn.asked, deadline)
             except BaseException as why:
-                if not (told and isinstance(why, (Disconnected, PulsarError))):  # else it comes again by itself, or is another's
+                if not (attached and isinstance(why, (Disconnected, PulsarError))):  # else it comes again by itself, or is another's
                     turn.holds(partial(self._unasked, part, key, index))
                 raise
 
     def _settled(self, part: PartitionConsumer, key: Key, index: int, committed: bool) -> None:
-        """The transaction has ended. One that is rolled back has its broker hand out again what it had acknowledged. Keeper thread."""
+        """The transaction has ended. One that is rolled back has its broker hand out again what it had acknowledged. I/O thread."""
         self._over.append((part.partition, key, index, committed))
 
     def _unasked(self, part: PartitionConsumer, key: Key, index: int, committed: bool) -> None:
@@ -433,7 +435,7 @@ class PulsarQueue(PartingRole):
             yield from self._acking.settling(deadline, self._nobody_inside)
         except WireprotoError as why:
             problem = why
-        yield from self._feed.closing(deadline)
+        yield from self._stream.closing(deadline)
         self._cluster.roles.forget(self)
         if problem is not None:
             raise problem

@@ -30,10 +30,10 @@ from wireproto.net.task import NEVER, Steps, Task, fresh, operation
 from wireproto.position import LATEST, AtTime, Earliest, Latest, MessageId, TopicPartition, Where
 from wireproto.records import Batch
 
-from ..due import due
+from ..deadlines import deadline_after
 from . import PulsarApi_pb2 as api
-from .feed import ENOUGH, Feed
 from .frames import message_id
+from .message_stream import ENOUGH, MessageStream
 from .partition_consumer import PartitionConsumer
 from .places import FROM_NOW, Cursor, resolver, unread
 from .positions import finding
@@ -92,8 +92,10 @@ class PulsarReader(PartingRole):
             read_compacted=options.read_compacted,
             create_topic=options.create_topic,
         )
-        window, patience = options.receive_memory, options.timeout
-        self._feed = Feed(cluster, names, subscription, window=window, patience=patience, flow=False, opened=self._opened)
+        window, recovery_timeout = options.receive_memory, options.timeout
+        self._stream = MessageStream(
+            cluster, names, subscription, window=window, recovery_timeout=recovery_timeout, flow=False, opened=self._opened
+        )
         self._checked = time.monotonic()
         self._late: dict[PartitionConsumer, Late] = {}
 
@@ -108,14 +110,14 @@ class PulsarReader(PartingRole):
         chosen = [(*key, names[key[1]]) for key in keys if key in starts]
         made = cls(cluster, topic, chosen, options)
         try:
-            yield from made._open({part: starts[part.owner] for part in made._feed.parts}, stops, deadline)
+            yield from made._open({part: starts[part.owner] for part in made._stream.parts}, stops, deadline)
             if stop is None and len(chosen) == len(names):
-                made._feed.grow()
+                made._stream.grow()
         except Exception:
-            yield from made._feed.closing(min(deadline, time.monotonic() + 1.0))
+            yield from made._stream.closing(min(deadline, time.monotonic() + 1.0))
             raise
         except BaseException:
-            made._feed.end()
+            made._stream.end()
             raise
         return made
 
@@ -123,7 +125,7 @@ class PulsarReader(PartingRole):
 
     def _open(self, starts: Mapping[PartitionConsumer, Request], stops: Mapping[TopicPartition, Request], deadline: float) -> Steps[None]:
         """Subscribe at the starts and fix the stops; permits come last."""
-        feed = self._feed
+        stream = self._stream
         late = self._late
         for part, start in starts.items():
             old = self._forget(part)  # of which a stop may be left to be fixed
@@ -133,7 +135,7 @@ class PulsarReader(PartingRole):
         for part in sought:
             late[part].place = found.get(part.owner)
             self._set_begin(part, late[part])
-        left = set((yield from feed.opening(deadline, sought)))
+        left = set((yield from stream.opening(deadline, sought)))
         for part in starts:
             late[part].since = time.monotonic()
             if part not in sought:
@@ -165,7 +167,7 @@ class PulsarReader(PartingRole):
     def _find(self, part: PartitionConsumer, late: Late) -> None:
         """Ask in the background for the place at which a partition begins that could not be asked."""
         if late.trouble is None:
-            self._feed.leave_behind(part, "where it begins is not answered")
+            self._stream.leave_behind(part, "where it begins is not answered")
         until = time.monotonic() + self._options.operation_timeout
         question = finding(self._cluster, self.topic, {part.partition: part.name}, {part.owner: late.start}, until)
         late.task = self._tasks.spawn(question, f"where {part.owner[0]}[{part.owner[1]}] begins")
@@ -182,7 +184,7 @@ class PulsarReader(PartingRole):
         """Fix where an open partition begins and stops; permits come last."""
         start, stop = late.start, late.stop
         cursor = part.cursor
-        end, mark = (yield from self._feed.place(part, deadline)) if part.kept else (NOWHERE, NOWHERE)
+        end, mark = (yield from self._stream.place(part, deadline)) if part.kept else (NOWHERE, NOWHERE)
         if not part.kept:
             pass  # it begins now, wherever that is
         elif isinstance(start, Latest):
@@ -192,7 +194,7 @@ class PulsarReader(PartingRole):
         elif isinstance(start, MessageId) and is_gone(start, mark[0], self._options):
             yield from self._go_on(part, start, end, mark, deadline)
         elif isinstance(start, MessageId) and is_behind(start, end, mark):
-            self._cluster.told.warning(
+            self._cluster.log.warning(
                 ("behind", part.name, start),
                 "%s[%d]: %s lies behind the topic's end, %d:%d, where reading begins instead",
                 *part.owner,
@@ -224,12 +226,12 @@ class PulsarReader(PartingRole):
                     late.trouble = why
                     if _lasts(why):
                         raise
-            if late.task is None and part.life is None:
+            if late.task is None and part.subscription_task is None:
                 if isinstance(late.start, AtTime) and late.place is None:
                     self._find(part, late)
                 else:
                     self._set_begin(part, late)
-                    self._feed.tend(part)
+                    self._stream.tend(part)
             if not part.open:
                 continue
             try:
@@ -240,7 +242,7 @@ class PulsarReader(PartingRole):
                     raise
             else:
                 del self._late[part]
-                self._cluster.told.info(("begun", part.name), "%s[%d]: it is open, and is read now", *part.owner)
+                self._cluster.log.info(("begun", part.name), "%s[%d]: it is open, and is read now", *part.owner)
 
     def _go_on(
         self, part: PartitionConsumer, start: MessageId, end: tuple[int, int], mark: tuple[int, int], deadline: float
@@ -248,7 +250,7 @@ class PulsarReader(PartingRole):
         """The place to begin at is gone: its consumer stands behind `mark`, before the first entry that is left."""
         cursor = part.cursor
         try:
-            where = going_on(start, mark[0], self._options, self._cluster.told)
+            where = going_on(start, mark[0], self._options, self._cluster.log)
         except DataLoss as why:
             cursor.error = why
             return
@@ -260,14 +262,14 @@ class PulsarReader(PartingRole):
     def _go_to_end(self, part: PartitionConsumer, end: tuple[int, int], deadline: float) -> Steps[None]:
         """Subscribe anew, at the end."""
         part.cursor.start_at(MessageId(self.topic, part.partition, *end, after=True))
-        self._feed.stop(part)
-        yield from self._feed.attached(part, deadline)
+        self._stream.stop(part)
+        yield from self._stream.attached(part, deadline)
 
     def _opened(self, part: PartitionConsumer, mark: tuple[int, int], closed: bool) -> None:
         """Open again behind a loss. Of a ledger that was deleted meanwhile all may have been read: the log is told, and reading goes on."""
         place = part.cursor.next
         if is_gone(place, mark[0], self._options):
-            passed_over(place, mark[0], self._cluster.told)
+            passed_over(place, mark[0], self._cluster.log)
 
     def _set_stop(self, cursor: Cursor, stop: Request, end: tuple[int, int], mark: tuple[int, int]) -> None:
         if isinstance(stop, MessageId):
@@ -287,9 +289,9 @@ class PulsarReader(PartingRole):
     def _retire(self, part: PartitionConsumer) -> None:
         """The partition is read to its stop."""
         part.cursor.done = True
-        self._feed.stop(part)
+        self._stream.stop(part)
         if self.done:
-            self._feed.hang_up()
+            self._stream.hang_up()
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -301,25 +303,25 @@ class PulsarReader(PartingRole):
             ChecksumMismatch, DecompressionError, Malformed: an entry cannot be read, with its place; again at each poll until `seek`,
                 unless the reader was told to skip.
         """
-        self._feed.handing = None
+        self._stream.poll = None
         try:
             batch = self._tasks.drive(self.polling(timeout), NEVER)
         except WireprotoError:
             raise
         except BaseException:  # a signal handler's
-            self._feed.take_back()
+            self._stream.take_back()
             raise
-        self._feed.handing = None
+        self._stream.poll = None
         return batch
 
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
         """`poll`, as steps."""
         with self._only:
-            return (yield from self._poll(due(timeout)))
+            return (yield from self._poll(deadline_after(timeout)))
 
     def _poll(self, deadline: float) -> Steps[Batch | None]:
         while not self.done:
-            for part in self._feed.parts:
+            for part in self._stream.parts:
                 if part.cursor.error is not None:
                     raise part.cursor.error
             if self._late:
@@ -327,15 +329,15 @@ class PulsarReader(PartingRole):
             until = min(deadline, self._checked + IDLE_CHECK)
             if self._late:
                 until = min(until, time.monotonic() + LOOK)
-            got = yield from self._feed.next(until)
+            got = yield from self._stream.next(until)
             now = time.monotonic()
             if got is None:
-                for part in self._feed.parts:
+                for part in self._stream.parts:
                     if part.ended and not part.frames and not part.cursor.done and part not in self._late:
                         self._retire(part)  # the topic is terminated: there will never be more
                 if now >= self._checked + IDLE_CHECK:
                     self._acknowledge()
-                    if any(part.cursor.bounded_by_end and not part.cursor.done for part in self._feed.parts):
+                    if any(part.cursor.bounded_by_end and not part.cursor.done for part in self._stream.parts):
                         with contextlib.suppress(TransportError):  # asked again when nothing came again; what lasts, `next` raises
                             yield from self._check_ends(max(deadline, now + ENDS))
                     self._checked = time.monotonic()
@@ -352,10 +354,10 @@ class PulsarReader(PartingRole):
     def _raise_late(self) -> None:
         """Where all else is read to its stop: raise why the rest is not, when that has lasted for the time in which a reader is to open."""
         now = time.monotonic()
-        if all(part.cursor.done or part in self._late for part in self._feed.parts):
+        if all(part.cursor.done or part in self._late for part in self._stream.parts):
             for part, late in self._late.items():
                 if now - late.since >= self._options.timeout and not part.open and not part.cursor.done:
-                    raise self._feed.unopened(part) if late.trouble is None else fresh(late.trouble)
+                    raise self._stream.unopened(part) if late.trouble is None else fresh(late.trouble)
 
     def _decode(self, part: PartitionConsumer, frames: list[bytes]) -> Batch | None:
         cursor = part.cursor
@@ -370,7 +372,7 @@ class PulsarReader(PartingRole):
         )
         part.handed(sum([fact.permits for fact in facts]), sum(map(len, frames)), new=len(columns) > 0)
         if self._options.on_corrupt == "skip":
-            self._feed.tell_skipped(part, facts)
+            self._stream.tell_skipped(part, facts)
         kept = len(columns)
         passed = None
         for fact in facts:
@@ -400,7 +402,7 @@ class PulsarReader(PartingRole):
 
     def _acknowledge(self) -> None:
         """While nothing comes: acknowledge what was handed out; without that the broker does not tell of a terminated topic's end."""
-        for part in self._feed.parts:
+        for part in self._stream.parts:
             cursor = part.cursor
             if cursor.moved and not cursor.done and cursor.acknowledged != cursor.begin:
                 cursor.acknowledged = cursor.begin
@@ -410,15 +412,15 @@ class PulsarReader(PartingRole):
 
     def _check_ends(self, deadline: float) -> Steps[None]:
         """Nothing came for a while: partitions whose stop lies behind all that the broker still has are done."""
-        for part in self._feed.parts:
+        for part in self._stream.parts:
             cursor = part.cursor
             if cursor.done or not cursor.bounded_by_end or not part.open or part.frames:
                 continue
             if cursor.moved:
                 ack = api.CommandAck(consumer_id=part.id, ack_type=api.CommandAck.Cumulative)
                 ack.message_id.append(message_id(cursor.begin[0], cursor.begin[1]))
-                yield from self._feed.ask_again(part, ack, deadline)
-            stats = yield from self._feed.ask_again(part, api.CommandConsumerStats(), deadline)
+                yield from self._stream.ask_again(part, ack, deadline)
+            stats = yield from self._stream.ask_again(part, api.CommandConsumerStats(), deadline)
             if stats.msgBacklog == 0 and not part.frames:
                 self._retire(part)
 
@@ -432,14 +434,14 @@ class PulsarReader(PartingRole):
     def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
         """Go on from there; drops what was fetched ahead. The stop stays. A partition that cannot be opened now holds up no others."""
         with self._only:
-            deadline = due(timeout)
-            parts = {part.owner: part for part in self._feed.parts}
+            deadline = deadline_after(timeout)
+            parts = {part.owner: part for part in self._stream.parts}
             starts = {parts[key]: place for key, place in resolver(parts).requests(where, parts, "seek").items()}
             for part in starts:
                 old = part.cursor
                 new = part.cursor = Cursor(unread(*part.owner))
                 new.before, new.last, new.until, new.bounded_by_end = old.before, old.last, old.until, old.bounded_by_end
-                self._feed.stop(part)
+                self._stream.stop(part)
                 part.flowing = False
             yield from self._open(starts, {}, deadline)
 
@@ -453,12 +455,12 @@ class PulsarReader(PartingRole):
     @property
     def positions(self) -> Mapping[TopicPartition, MessageId]:
         """Where each partition is read next; without those that could not be opened yet to tell where they begin."""
-        return {part.owner: part.cursor.next for part in self._feed.parts if part not in self._late or self._late[part].known}
+        return {part.owner: part.cursor.next for part in self._stream.parts if part not in self._late or self._late[part].known}
 
     @property
     def done(self) -> bool:
         """Whether every partition has reached its stop."""
-        return all(part.cursor.done for part in self._feed.parts)
+        return all(part.cursor.done for part in self._stream.parts)
 
     # -- ends ---------------------------------------------------------------------------------------------------
 
@@ -466,7 +468,7 @@ class PulsarReader(PartingRole):
         """Close the consumers at their brokers."""
         for part in list(self._late):
             self._forget(part)
-        yield from self._feed.closing(deadline)
+        yield from self._stream.closing(deadline)
         self._cluster.roles.forget(self)
 
 

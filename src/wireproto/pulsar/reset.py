@@ -24,8 +24,8 @@ from .positions import finding
 
 if TYPE_CHECKING:
     from wireproto.flow.resolve import Request
+    from wireproto.net.client_log import ClientLog
     from wireproto.net.task import Steps
-    from wireproto.net.told import Told
 
     from .cluster import PulsarCluster
     from .options import PulsarOptions
@@ -48,21 +48,21 @@ def is_behind(place: MessageId, end: tuple[int, int], mark: tuple[int, int]) -> 
     return mark < end or (mark == end and place.ledger > end[0])
 
 
-def going_on(place: MessageId, ledger: int, options: PulsarOptions, told: Told) -> Request:
+def going_on(place: MessageId, ledger: int, options: PulsarOptions, log: ClientLog) -> Request:
     """Where to begin instead of a place that `is_gone`; the log is told. Raises DataLoss where the options say so."""
     what = f"what followed {place} in it, if anything," if place.after else str(place)
     if options.reset == "raise":
         text = f"ledger {place.ledger} is deleted, and {what} is gone: reading could go on in ledger {ledger}; seek, or set reset, to do so"
         raise DataLoss(text, topic=place.topic, partition=place.partition, position=place)
     where = LATEST if options.reset == "latest" else EARLIEST
-    passed_over(place, ledger, told, "latest" if where is LATEST else "earliest")
+    passed_over(place, ledger, log, "latest" if where is LATEST else "earliest")
     return where
 
 
-def passed_over(place: MessageId, ledger: int, told: Told, where: str = "earliest") -> None:
+def passed_over(place: MessageId, ledger: int, log: ClientLog, where: str = "earliest") -> None:
     """Tell the log that what followed a place may be gone, unread."""
     text = "%s[%d]: the ledger of %s is deleted, and what was not read of it: it goes on at the %s that is there, in ledger %d or behind it"
-    told.warning(("gone", place.topic, place.partition), text, place.topic, place.partition, place, where, ledger)
+    log.warning(("gone", place.topic, place.partition), text, place.topic, place.partition, place, where, ledger)
 
 
 def first_ledgers(

@@ -6,7 +6,7 @@ a loss all that is not acknowledged goes out once more, in order, before anythin
 
     a link      a connection on which the broker has opened the partition's producer; there is none while it is opened again
     in flight   as much as there is: what follows on one connection is stored in that order; `identity` is the opening that a batch goes to
-    receipts    taken in by whoever reads, without the keeper
+    receipts    taken in by whoever reads, without the I/O thread
 
 Must not: open producers (`partition_producer`), or choose partitions.
 """
@@ -23,7 +23,7 @@ from wireproto._net import Connection, Event, Mailbox, Push
 from wireproto.errors import Closed, Disconnected, TimedOut, ValueUnsupported, WireprotoError
 from wireproto.flow.alarm import Alarm
 from wireproto.flow.queue import FreeStamp, PartitionQueue
-from wireproto.flow.sender import Again, Pace, Sender, Verdict
+from wireproto.flow.sender import Again, Sender, SendTimes, Verdict
 
 from .connection import FRAME_PADDING
 from .frames import command_name, decode, signed
@@ -68,8 +68,8 @@ class PulsarSender(WireCore):
         self._partitions: dict[int, PartitionProducer] = {}
         self.box = Mailbox(cluster.loop, self._pushed, prompt=self._receipt)
         alarm = Alarm(cluster.loop, lambda: self.core.tick())
-        pace = Pace(linger=options.linger, delivery_timeout=options.delivery_timeout)
-        self.core = Sender(self, SequenceIds(), pace, self._make_batch, alarm.set, time.monotonic, cluster.told)
+        pace = SendTimes(linger=options.linger, delivery_timeout=options.delivery_timeout)
+        self.core = Sender(self, SequenceIds(), pace, self._make_batch, alarm.set, time.monotonic, cluster.log)
 
     def join(self, partition: PartitionProducer) -> None:
         """What the broker pushes under its id is its own from now on."""
@@ -158,7 +158,7 @@ class PulsarSender(WireCore):
         return True
 
     def _pushed(self, item: Any) -> None:
-        """Keeper thread."""
+        """I/O thread."""
         if not isinstance(item, Push) or self._receipt(item):
             return
         try:

@@ -117,20 +117,20 @@ class Permits:
         most: messages that may be on their way or unread; of a batch they come all.
     """
 
-    __slots__ = ("_granted", "_size", "_untold", "largest", "look_at", "most", "seen", "window")
+    __slots__ = ("_granted", "_size", "_unsent", "largest", "look_at", "most", "seen", "window")
 
     def __init__(self, window: int) -> None:
         self.window = window
         self.largest = window
         self.most = MOST_PERMITS
         self._granted = 0
-        self._untold = 0  # of these: perhaps nobody has told the broker, for a signal handler broke in
+        self._unsent = 0  # of these: perhaps nobody has told the broker, for a signal handler broke in
         self.seen = self.look_at = 0
         self._size = 0.0
 
     def over(self) -> None:
         """The consumer is gone, and what it was granted."""
-        self._granted = self._untold = self.look_at = 0
+        self._granted = self._unsent = self.look_at = 0
 
     def handed(self, messages: int, size: int) -> None:
         """`messages` of `size` bytes left the queue."""
@@ -154,24 +154,24 @@ class Permits:
         self.seen = seen
         self.look_at = 0
 
-    def told(self) -> None:
+    def sent(self) -> None:
         """The broker has been told of what `more` gave."""
-        self._untold = 0
+        self._unsent = 0
 
     def more(self) -> int:
-        """How many to grant now, `told` to follow; they count as granted. What the broker may not have heard of is granted once more:
+        """How many to grant now, `sent` to follow; they count as granted. What the broker may not have heard of is granted once more:
         rather too many than too few."""
         want = max(1, min(self.most, self.window // self.largest))
         if self._size:
             want = max(1, min(self.most, int(self.window / self._size), want + GROWTH * self.seen))
-        granted = self._granted - self._untold
+        granted = self._granted - self._unsent
         if granted * 2 > want:
             # not before so many more have left: each takes one from what is granted, and lets `GROWTH` more be wanted at most
             self.look_at = self.seen + -(-(granted * 2 - want) // (2 + GROWTH))
             return 0
         self.look_at = 0
-        self._granted, self._untold = want, want - granted
-        return self._untold
+        self._granted, self._unsent = want, want - granted
+        return self._unsent
 
 
 class SubscriptionState:
@@ -198,7 +198,7 @@ class SubscriptionState:
         self.id = 0
         self.open = False
         self.active = True
-        self.told = True
+        self.active_known = True
         self.ended = False
         self.flowing = True
         self.paused = False
@@ -239,7 +239,7 @@ class SubscriptionState:
         self.lost()
         self.id = consumer
         self.ended = False
-        self.active = self.told = self.given.kind != FAILOVER
+        self.active = self.active_known = self.given.kind != FAILOVER
 
     def opened(self) -> None:
         """It was answered."""
@@ -258,11 +258,11 @@ class SubscriptionState:
 
     def fed(self, fed: bool) -> bool:
         """The broker says whether this member is fed; whether it was, as far as it knew: what it was handed may be another one's now."""
-        before = self.told and self.active
-        self.told, self.active = True, fed
+        before = self.active_known and self.active
+        self.active_known, self.active = True, fed
         return before
 
     def grant(self) -> int:
         """Messages to grant now; 0 while nothing is wanted."""
-        wanted = self.open and self.flowing and not self.paused and (self.ours or not self.told)
+        wanted = self.open and self.flowing and not self.paused and (self.ours or not self.active_known)
         return self.permits.more() if wanted else 0

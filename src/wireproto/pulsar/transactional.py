@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from wireproto._codec import OutBatch, crc32c
 from wireproto._net import Event
-from wireproto.due import due
+from wireproto.deadlines import deadline_after
 from wireproto.errors import Disconnected, UsageError, WireprotoError
 from wireproto.flow.sender import Refused, Verdict
 from wireproto.net.task import Steps, Task
@@ -184,7 +184,7 @@ class TransactionSender(PulsarSender):
             return self._asked
 
     def _joins(self, turn: Turn) -> Steps[None]:
-        """Keeper thread."""
+        """I/O thread."""
         while asked := self._more(turn):
             try:
                 yield from self._work.adding(asked, time.monotonic() + self._options.delivery_timeout)
@@ -221,7 +221,7 @@ class TransactionProducer(PulsarProducer):
         turn: Turn = batch.turn
         if not batch.done:
             self._sender.hurry(batch)
-        turn.await_record(batch.outcome, time.monotonic() + self._delivery_timeout + 1.0 if timeout is None else due(timeout))
+        turn.await_record(batch.outcome, time.monotonic() + self._delivery_timeout + 1.0 if timeout is None else deadline_after(timeout))
         return self._known_place(batch, index)
 
     def _flushing(self, timeout: float) -> Steps[None]:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from inspect import GEN_CLOSED, GEN_RUNNING, GEN_SUSPENDED, getgeneratorstate
 from typing import TYPE_CHECKING, Any, Self
 
-from wireproto.due import due
+from wireproto.deadlines import deadline_after
 from wireproto.errors import Aborted, Closed, OptionError, OutcomeUnknown, TimedOut, UsageError, WireprotoError
 from wireproto.flow.topics import TopicsProducer
 from wireproto.flow.transactions import Transaction, Transactions
@@ -91,7 +91,7 @@ class PulsarTransaction(Transaction[PulsarProducer]):
             Revoked: the message was no longer ours; the transaction goes on.
         """
         self.check()
-        yield from self._work.acking(self, delivery, due(timeout))
+        yield from self._work.acking(self, delivery, deadline_after(timeout))
 
     # -- for queues and consumers -------------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class PulsarTransaction(Transaction[PulsarProducer]):
         self.subscribed.add((topic, subscription))
 
     def holds(self, over: Callable[[bool], object]) -> None:
-        """Called when it has ended, in the keeper: whether it was committed."""
+        """Called when it has ended, in the I/O thread: whether it was committed."""
         self._held.append(over)
 
     # -- its end ------------------------------------------------------------------------------------------------
@@ -278,12 +278,12 @@ class PulsarTransactions(Transactions[PulsarProducer]):
         mine: Any = turn
         with self.lock:
             mine.shut = True
-        told = False
+        committed = False
         try:
             yield from self._telling(mine, commit)
-            told = commit
+            committed = commit
         finally:
-            mine.settle(told)
+            mine.settle(committed)
 
     def _telling(self, turn: PulsarTransaction, commit: bool) -> Steps[None]:
         """END_TXN. Raises what else became of the transaction."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from wireproto.due import due
+from wireproto.deadlines import deadline_after
 from wireproto.errors import BrokerError, OptionError, TimedOut, TransportError, WireprotoError
 from wireproto.flow.beside import answers
 from wireproto.net.closing import Closing
@@ -27,7 +27,6 @@ from . import record
 from .bodies import BrokerData, ConsumerConnection, TopicList, subscription_groups
 from .codes import ConsumerNotOnline, SubscriptionGroupNotExist, TopicExistAlready, TopicNotExist
 from .groups import GroupOffsets
-from .homes import check_bare, known, own
 from .messages import (
     DeleteTopicInBrokerRequest,
     DeleteTopicInNamesrvRequest,
@@ -39,8 +38,9 @@ from .messages import (
     UpdateAndCreateSubscriptionGroupRequest,
     UpdateAndCreateTopicRequest,
 )
+from .offset_lookup import OffsetLookup
+from .queue_ids import check_bare, known, own
 from .reader import READERS_GROUP
-from .times import Offsets
 
 if TYPE_CHECKING:
     from wireproto._codec import ExtMessage
@@ -74,7 +74,7 @@ class RocketAdmin(Closing):
     @operation
     def list_topics(self, *, timeout: float = 30.0) -> Steps[list[str]]:
         """Names of all topics but the brokers' own (system and retry topics); dead letters are in ``%DLQ%`` and the group's name."""
-        until = due(timeout)
+        until = deadline_after(timeout)
         reply = yield from self._cluster.asking_names(GetAllTopicListFromNameserverRequest(), until=until)
         found = TopicList.decode(reply.body).topics
         info = yield from self._cluster.info(until)
@@ -85,7 +85,7 @@ class RocketAdmin(Closing):
     @operation
     def describe_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[TopicInfo]:
         """Its queues in order of partition; details name broker, queue id and whether it may be read and written."""
-        route = yield from self._cluster.routing(topic, due(timeout), fresh=True)
+        route = yield from self._cluster.routing(topic, deadline_after(timeout), fresh=True)
         partitions = tuple(
             PartitionInfo(
                 queue.partition,
@@ -114,7 +114,7 @@ class RocketAdmin(Closing):
             raise OptionError(f"a RocketMQ topic has no setting {min(unknown)!r}; there are {', '.join(sorted(CONFIG))}")
         if partitions < 1:
             raise OptionError("a topic has at least one partition")
-        until = due(timeout)
+        until = deadline_after(timeout)
         if (yield from self._exists(topic, until)):
             raise TopicExistAlready("the topic exists", topic=topic)
         masters = yield from self._cluster.retrying(lambda: self._masters(until), until)
@@ -173,7 +173,7 @@ class RocketAdmin(Closing):
     @operation
     def delete_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[None]:
         """Delete it with its records, on every master and in every name server. Raises TopicNotExist."""
-        until = due(timeout)
+        until = deadline_after(timeout)
         route = yield from self._cluster.routing(topic, until, fresh=True)
         for address in route.masters:
             message = DeleteTopicInBrokerRequest(topic=topic)
@@ -215,8 +215,8 @@ class RocketAdmin(Closing):
         Raises:
             TransportError: a broker does not answer; it names that one, and `known` has the positions that the others told.
         """
-        until = due(timeout)
-        found = yield from Offsets(self._cluster, topic, READERS_GROUP).where(at, until, "at", partitions)
+        until = deadline_after(timeout)
+        found = yield from OffsetLookup(self._cluster, topic, READERS_GROUP).where(at, until, "at", partitions)
         route = yield from self._cluster.routing(topic, until)
         return {key: route.queues[key[1]].at(topic, offset) for key, offset in found.items()}
 
@@ -233,7 +233,7 @@ class RocketAdmin(Closing):
         Raises:
             OptionError: a number that may be any of several queues, or of none; no name of a queue.
         """
-        until, wanted = due(timeout), list(names)
+        until, wanted = deadline_after(timeout), list(names)
         homes = {name: _home(name) for name in wanted if isinstance(name, str)}
         route = yield from known(self._cluster, topic, list(homes.values()), until)
         if numbers := [name for name in wanted if isinstance(name, int)]:
@@ -244,7 +244,7 @@ class RocketAdmin(Closing):
     @operation
     def brokers(self, *, timeout: float = 30.0) -> Steps[dict[str, str | None]]:
         """The brokers that name servers know now, by name, and the address of each one's master; None where it is away."""
-        info = yield from self._cluster.info(due(timeout))
+        info = yield from self._cluster.info(deadline_after(timeout))
         return {name: broker.master for name, broker in sorted(info.brokers.items())}
 
     # groups ------------------------------------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ class RocketAdmin(Closing):
         """
         found: set[str] = set()
         message = GetAllSubscriptionGroupConfigRequest()
-        replies, _ = yield from self._of_masters(lambda address, late: self._hearing(address, message, late), due(timeout))
+        replies, _ = yield from self._of_masters(lambda address, late: self._hearing(address, message, late), deadline_after(timeout))
         for reply in replies.values():
             found.update(subscription_groups(reply.body))
         return sorted(group for group in found if not SYSTEM_GROUPS.match(group))
@@ -275,7 +275,7 @@ class RocketAdmin(Closing):
             brokers = (yield from cluster.retrying(lambda: self._registered(until), until)).items()
             return {broker.master or name: ask(broker.master, late) if broker.master else _away(name) for name, broker in sorted(brokers)}
 
-        return (yield from answers(cluster.tasks, cluster.told, asked, until, cluster.options.request_timeout))
+        return (yield from answers(cluster.tasks, cluster.log, asked, until, cluster.options.request_timeout))
 
     def _hearing(self, address: str, message: ExtMessage, late: float) -> Steps[Reply]:
         """A master's answer; it is asked twice where a connection was lost."""
@@ -298,7 +298,7 @@ class RocketAdmin(Closing):
             except ConsumerNotOnline:
                 return None
 
-        connections, silent = yield from self._of_masters(ask, due(timeout))
+        connections, silent = yield from self._of_masters(ask, deadline_after(timeout))
         for found in connections.values():
             if found is not None:
                 details.update(found.details, topics=found.topics)
@@ -314,7 +314,7 @@ class RocketAdmin(Closing):
         Raises:
             TransportError: a broker does not answer; as of `positions`.
         """
-        until, offsets = due(timeout), GroupOffsets(self._cluster, group)
+        until, offsets = deadline_after(timeout), GroupOffsets(self._cluster, group)
         found: dict[TopicPartition, Position] = {}
         problems: list[WireprotoError] = []
 
@@ -345,7 +345,7 @@ class RocketAdmin(Closing):
         Returns:
             the partitions that cannot be read now, for which nothing was stored.
         """
-        until = due(timeout)
+        until = deadline_after(timeout)
         try:
             return (yield from self._committing(group, places, until))
         except SubscriptionGroupNotExist:

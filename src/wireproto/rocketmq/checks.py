@@ -1,6 +1,6 @@
 """Check-backs: brokers ask what became of half messages whose end has not come, and any process of the group answers.
 
-What it is: `Checks`, of one role. A question (39) is read in the keeper and waits for its turn; the user's `check` is called in a worker
+What it is: `Checks`, of one role. A question (39) is read in the I/O thread and waits for its turn; the user's `check` is called in a worker
 thread, one question after the other, and the answer (37) goes back on the connection on which the broker asked. Under asyncio one that is
 a coroutine function is awaited in the event loop instead.
 
@@ -14,7 +14,7 @@ Each time before it asks, a broker stores the half anew, at another place (4.9.7
 and a half that is open here learns them, so that its end takes off the newest copy. 4.9.7 does so also while `check_after` lasts, without
 a word, and asks about what was committed with the first numbers. That a broker is still the one that has said so, and has lost nothing
 since, is known by the connection that it asks on.
-May assume: connections that brokers call on (`Presence`). Must not: run a plain `check` in the keeper, or send an answer twice.
+May assume: connections that brokers call on (`Presence`). Must not: run a plain `check` in the I/O thread, or send an answer twice.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from wireproto._net import Push
 from wireproto.errors import WireprotoError
 from wireproto.net.task import NEVER, Steps, is_async, offloaded
 
-from . import asked, remoting
+from . import broker_requests, remoting
 from .half import VERDICTS, CheckedMessage, HalfMessage, Place, State, Verdict
 from .messages import CheckTransactionStateRequest, EndTransactionRequest
 
@@ -101,7 +101,7 @@ class Checks:
         self._open: WeakValueDictionary[str, HalfMessage] = WeakValueDictionary()
         self._said: OrderedDict[str, Said] = OrderedDict()
         self._lock = threading.Lock()
-        self._waiting: OrderedDict[str, Question] = OrderedDict()  # the keeper's
+        self._waiting: OrderedDict[str, Question] = OrderedDict()  # the I/O thread's
         self.closed = False
 
     # --- what is known here ---
@@ -132,7 +132,7 @@ class Checks:
         half.place = Place(question.header.tran_state_table_offset, question.header.commit_log_offset)
         return True
 
-    # --- questions: in the keeper ---
+    # --- questions: in the I/O thread ---
 
     def pushed(self, item: object) -> None:
         """Take what a broker sends."""
@@ -143,7 +143,7 @@ class Checks:
             if command.code == CheckTransactionStateRequest.CODE:
                 self._take(Question(item.conn, CheckTransactionStateRequest.from_ext(command.ext), bytes(command.body)))
             elif not command.is_one_way:
-                item.conn.send(asked.refusal(command, 3, f"request type {command.code} not supported").encode())
+                item.conn.send(broker_requests.refusal(command, 3, f"request type {command.code} not supported").encode())
         except WireprotoError as why:
             item.conn.close(str(why))
 
@@ -184,7 +184,7 @@ class Checks:
             yield from self._cluster.asking(question.conn, message, until=time.monotonic() + self._options.request_timeout)
         except WireprotoError as why:
             text = "group %s: the answer %r to %s about %s: %s"
-            self._cluster.told.info(("answer", self._group), text, self._group, word, question.conn.peer, question.transaction_id, why)
+            self._cluster.log.info(("answer", self._group), text, self._group, word, question.conn.peer, question.transaction_id, why)
         else:
             self.note(question.transaction_id, said.verdict, question.conn)
 
@@ -213,18 +213,18 @@ class Checks:
     def _failed(self, question: Question, why: BaseException) -> None:
         if not self.closed:
             text, trace = "group %s: the check of %s failed: %s", "".join(traceback.format_exception(why))
-            self._cluster.told.warning(("check", self._group), text, self._group, question.transaction_id, trace)
+            self._cluster.log.warning(("check", self._group), text, self._group, question.transaction_id, trace)
 
     def _word(self, question: Question, found: object) -> Verdict | None:
         """What was said, if it is a word."""
-        told = self._cluster.told
+        log = self._cluster.log
         if found is None:
-            told.info(("undecided", self._group), "group %s: the check of %s knows no end yet", self._group, question.transaction_id)
+            log.info(("undecided", self._group), "group %s: the check of %s knows no end yet", self._group, question.transaction_id)
         elif isinstance(found, str) and found in VERDICTS:
             return found
         else:
             text = "group %s: the check of %s said %r, which is neither 'commit', 'abort' nor None"
-            told.warning(("word", self._group), text, self._group, question.transaction_id, found)
+            log.warning(("word", self._group), text, self._group, question.transaction_id, found)
         return None
 
     def _message(self, question: Question) -> CheckedMessage:

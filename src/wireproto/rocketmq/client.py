@@ -13,7 +13,7 @@ from wireproto.net.runtime import ClientBase
 from wireproto.net.task import NEVER, operation
 from wireproto.position import EARLIEST, TopicPartition, Where, place
 
-from ..due import due
+from ..deadlines import deadline_after
 from . import requests
 from .cluster import Reply, RocketCluster
 from .options import RocketOptions
@@ -178,4 +178,4 @@ class RocketClient(ClientBase[RocketCluster]):
             raise OptionError(f"unknown: {', '.join(route)}; a RocketMQ request takes timeout, body, to and one_way")
         if not hasattr(type(message), "CODE"):
             raise UsageError(f"{type(message).__name__} is not a request of RocketMQ")
-        return requests.Router(self.cluster).requesting(message, requests.body_bytes(body), to, due(timeout), one_way=one_way)
+        return requests.Router(self.cluster).requesting(message, requests.body_bytes(body), to, deadline_after(timeout), one_way=one_way)

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from wireproto._codec import BriefLock, KafkaRoom
+from wireproto._codec import BriefLock, ReadBudget
 from wireproto.errors import AuthError, ConnectError, Malformed, TimedOut, TransportError, Unanswered, Unreachable, WireprotoError
 from wireproto.flow.budget import Budget
 from wireproto.net.dial import peer_name
@@ -33,9 +33,9 @@ from .codes import RequestCodeNotSupported, TopicNotExist
 from .dispatch import Dispatch
 from .messages import GetBrokerClusterInfoRequest, GetRouteInfoByTopicRequest, HeartBeatRequest
 from .options import RocketOptions
-from .passing import passes
 from .remoting import Command
 from .route import NameServers, Route, RouteCache
+from .transient_errors import passes
 
 if TYPE_CHECKING:
     from wireproto._codec import ExtMessage
@@ -90,7 +90,7 @@ class Watcher(Protocol):
     """A role that must know when a connection is lost."""
 
     def lost(self, conn: Connection) -> None:
-        """Called in the keeper; it must not block."""
+        """Called in the I/O thread; it must not block."""
         ...
 
 
@@ -103,8 +103,8 @@ class RocketCluster(Runtime[RocketOptions]):
         super().__init__(options)
         self.frame_cap = options.max_frame
         self.budget = Budget(self.loop, options.buffer_memory)
-        self.fetch_room = KafkaRoom()
-        self.fetch_room.bound(options.fetch_memory)
+        self.fetch_budget = ReadBudget()
+        self.fetch_budget.bound(options.fetch_memory)
         self.names = NameServers(peer_name(address) for address in name_servers)
         self.routes = RouteCache(options.route_age)
         self.dispatch = Dispatch(self)

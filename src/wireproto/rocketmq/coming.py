@@ -19,16 +19,16 @@ from wireproto.errors import Closed, WireprotoError
 from wireproto.net.task import NEVER, Steps, Task, after
 from wireproto.position import AtTime, Earliest, Latest
 
-from .passing import Refusals
+from .transient_errors import TransientErrors
 
 if TYPE_CHECKING:
     from wireproto.position import TopicPartition
 
     from .cluster import RocketCluster
     from .fetch import Fetcher
+    from .offset_lookup import OffsetLookup
     from .options import RocketOptions
     from .route import Queue, Route
-    from .times import Offsets
 
     Found = dict[TopicPartition, tuple[Queue, int]]
 
@@ -48,13 +48,13 @@ class Coming:
         self,
         cluster: RocketCluster,
         options: RocketOptions,
-        offsets: Offsets,
+        offsets: OffsetLookup,
         fetcher: Fetcher,
         start: Earliest | Latest | AtTime,
         route: Route,
     ) -> None:
         self._cluster, self._options, self._offsets, self._fetcher, self._topic = cluster, options, offsets, fetcher, route.topic
-        self._refusals = Refusals(options.recovery_timeout)
+        self._transient = TransientErrors(options.recovery_timeout)
         self._task: Task[tuple[Found, WireprotoError | None]] | None = None
         self.moved(start, route)
 
@@ -101,8 +101,8 @@ class Coming:
         pause = AGAIN if problem is not None or route is None else self._pause(route)
         self._task, self._due = None, time.monotonic() + pause
         if problem is None:
-            self._refusals.over("coming")
-        elif not self._refusals.pass_over("coming", problem, time.monotonic()):
+            self._transient.over("coming")
+        elif not self._transient.pass_over("coming", problem, time.monotonic()):
             raise problem
 
     def close(self) -> None:

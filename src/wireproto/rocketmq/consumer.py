@@ -1,6 +1,6 @@
 """The Consumer role: a member of a group that reads its share of the queues, with offsets kept at the brokers.
 
-What it is: `Sharing` reads the queues that are ours, `commit` writes offsets with a reply. An automatic commit is a task: what fails is
+What it is: `Assignment` reads the queues that are ours, `commit` writes offsets with a reply. An automatic commit is a task: what fails is
 committed by the next one. The retry topic's batches bear its name and are committed there; it is not counted in `assignment`, `lag` and
 `committed`, and `seek` moves it only by name.
 Belongs to one thread at a time. Rebalances are taken in by `poll` and `commit`.
@@ -17,19 +17,19 @@ from wireproto.flow.parting import PartingRole
 from wireproto.net.task import NEVER, operation
 from wireproto.position import EARLIEST, LATEST, Earliest, LogOffset, Position, TopicPartition, Where, places
 
-from ..due import due
-from .sharing import Sharing
-from .times import PLACES
+from ..deadlines import deadline_after
+from .assignment import Assignment
+from .offset_lookup import PLACES
 
 if TYPE_CHECKING:
     from wireproto.net.task import Steps, Task
     from wireproto.records import Batch
 
+    from .assignment import Committed
     from .cluster import RocketCluster
     from .fetch import Fetched
     from .options import RocketOptions
     from .route import Queue
-    from .sharing import Committed
 
 
 class RocketConsumer(PartingRole):
@@ -50,35 +50,35 @@ class RocketConsumer(PartingRole):
         self._elsewhere: set[TopicPartition] = set()  # set back or forth, and nothing handed out since
         self._last_commit = time.monotonic()
         self._saving: Task[Committed] | None = None
-        self._sharing = Sharing(cluster, topics, group, start, options, giving_up=self._giving_up)
+        self._assignment = Assignment(cluster, topics, group, start, options, giving_up=self._giving_up)
 
     @classmethod
     def opening(cls, cluster: RocketCluster, topics: Sequence[str], group: str, start: Where, options: RocketOptions) -> Steps[Self]:
         """Join, and make a consumer that has its share."""
         made = cls(cluster, topics, group, start, options)
-        yield from made._sharing.opening()
+        yield from made._assignment.opening()
         return made
 
     @property
     def member_id(self) -> str:
         """Our client id, as brokers list it."""
-        return self._sharing.member.id
+        return self._assignment.member.id
 
     def poll(self, timeout: float = 1.0) -> Batch | None:
         """The next batch, or None when none came within `timeout`. Rebalances happen here.
 
         Raises: as `RocketReader.poll`.
         """
-        before = self._sharing.fetcher.handing
+        before = self._assignment.fetcher.handing
         try:
             with self._only:
-                deadline = due(timeout)
+                deadline = deadline_after(timeout)
                 self._begin_poll()
-                return self._hand(self._sharing.fetch(deadline))
+                return self._hand(self._assignment.fetch(deadline))
         except WireprotoError:
             raise
         except BaseException:  # a signal handler's: what was not returned comes with the next poll, and no commit covers it
-            if self._sharing.fetcher.take_back(before):
+            if self._assignment.fetcher.take_back(before):
                 self._work_failed()
                 self._in_work = None
             raise
@@ -86,9 +86,9 @@ class RocketConsumer(PartingRole):
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
         """`poll`, as steps."""
         with self._only:
-            deadline = due(timeout)
+            deadline = deadline_after(timeout)
             self._begin_poll()
-            return self._hand((yield from self._sharing.fetching(deadline)))
+            return self._hand((yield from self._assignment.fetching(deadline)))
 
     def _begin_poll(self) -> None:
         """What was handed out is done with."""
@@ -112,19 +112,19 @@ class RocketConsumer(PartingRole):
 
     def _forget(self) -> None:
         """What was handed out of queues that were given up since, or set to another place, counts no more."""
-        sharing = self._sharing
-        gone, set_back = frozenset(sharing.gone), frozenset(sharing.set_back)
+        assignment = self._assignment
+        gone, set_back = frozenset(assignment.gone), frozenset(assignment.set_back)
         for key in gone & self._given:
             self._revoked.add(key)
             if key in self._handed:
                 self._lost.add(key)
                 del self._handed[key]
             self._given.discard(key)
-        sharing.gone -= gone  # last: where a signal breaks in, it is done again
+        assignment.gone -= gone  # last: where a signal breaks in, it is done again
         for key in set_back:
             self._elsewhere.add(key)
             self._handed.pop(key, None)
-        sharing.set_back -= set_back
+        assignment.set_back -= set_back
 
     # committing --------------------------------------------------------------------------------------------------------------------
 
@@ -135,11 +135,11 @@ class RocketConsumer(PartingRole):
 
     def _giving(self, key: TopicPartition, queue: Queue, offset: int) -> Steps[None]:
         """Commit it, unless its new owner has got further already."""
-        member, saving = self._sharing.member, self._saving
+        member, saving = self._assignment.member, self._saving
         try:
             if saving is not None:
                 yield saving
-            until = member.patience(queue.address, NEVER)
+            until = member.answer_by(queue.address, NEVER)
             if ((yield from member.offsets.committed(key[0], queue, until)) or 0) < offset:
                 yield from member.offsets.commit(key[0], queue, offset, until)
         except WireprotoError:  # then it comes again, from the last commit on
@@ -156,11 +156,11 @@ class RocketConsumer(PartingRole):
         if now - self._last_commit >= self.options.auto_commit_interval:
             self._last_commit = now
             if wanted := self._unsaved():
-                self._saving = self._tasks.spawn(self._sharing.committing(wanted), f"committing for group {self._sharing.group}")
+                self._saving = self._tasks.spawn(self._assignment.committing(wanted), f"committing for group {self._assignment.group}")
 
     def _unsaved(self) -> dict[TopicPartition, int]:
         """What was handed out of queues that are ours; nothing if others may have read on."""
-        queues = {} if self._sharing.member.left else self._sharing.queues
+        queues = {} if self._assignment.member.left else self._assignment.queues
         return {key: offset for key, offset in self._handed.items() if key in queues}
 
     def _saved_by(self, until: float) -> Steps[None]:
@@ -174,12 +174,12 @@ class RocketConsumer(PartingRole):
         for key, offset in done.items():
             self._done(key, offset)
         if problem is None:
-            self._sharing.refusals.over("commit")
+            self._assignment.transient.over("commit")
         else:
-            self._sharing.pass_over("commit", problem)
+            self._assignment.pass_over("commit", problem)
 
     def _committing(self, wanted: Mapping[TopicPartition, int], until: float) -> Steps[None]:
-        done, problem = yield from self._sharing.committing(wanted, until)
+        done, problem = yield from self._assignment.committing(wanted, until)
         for key, offset in done.items():
             self._done(key, offset)
         if problem is not None:
@@ -199,32 +199,32 @@ class RocketConsumer(PartingRole):
         """
         positions = places(positions, "commit")
         with self._only:
-            deadline = due(timeout)
-            sharing = self._sharing
-            given = None if positions is None else (yield from sharing.own(positions, deadline))
-            yield from sharing.settling(deadline)
+            deadline = deadline_after(timeout)
+            assignment = self._assignment
+            given = None if positions is None else (yield from assignment.own(positions, deadline))
+            yield from assignment.settling(deadline)
             yield from self._saved_by(deadline)
             self._forget()
             wanted = dict(self._handed) if given is None else {key: at for key, at in given.items() if key not in self._elsewhere}
             lost = list(self._lost) if given is None else []
             for key in list(wanted):
-                if key not in sharing.queues or key in self._revoked:
+                if key not in assignment.queues or key in self._revoked:
                     lost.append(key)
                     self._done(key, wanted.pop(key))
-                    if key not in sharing.queues:
+                    if key not in assignment.queues:
                         self._handed.pop(key, None)
             yield from self._committing(wanted, deadline)
             self._lost.difference_update(lost)
             if lost:
-                raise Revoked(f"{sharing.lost(lost)}; the other positions are committed", partitions=tuple(sorted(lost)))
+                raise Revoked(f"{assignment.lost(lost)}; the other positions are committed", partitions=tuple(sorted(lost)))
 
     @operation
     def committed(self, *, timeout: float = 30.0) -> Steps[Mapping[TopicPartition, Position]]:
         """Where the group resumes in the partitions that are ours; those never committed are left out."""
         with self._only:
-            until = due(timeout)
+            until = deadline_after(timeout)
             yield from self._saved_by(until)
-            ours, offsets = self._sharing.asked_for(), self._sharing.member.offsets
+            ours, offsets = self._assignment.asked_for(), self._assignment.member.offsets
             looks = {key: offsets.committed(key[0], queue, until) for key, queue in ours.items()}
             found = yield from self._cluster.gathering(looks, "the offset")
             return {key: ours[key].at(key[0], offset) for key, offset in found.items() if offset is not None}
@@ -237,13 +237,13 @@ class RocketConsumer(PartingRole):
         has, or none with `reset="latest"`.
         """
         with self._only:
-            until, sharing = due(timeout), self._sharing
-            ends = yield from sharing.where(LATEST, until)
-            places, lost = sharing.fetcher.positions(), sharing.fetcher.lost()
+            until, assignment = deadline_after(timeout), self._assignment
+            ends = yield from assignment.where(LATEST, until)
+            places, lost = assignment.fetcher.positions(), assignment.fetcher.lost()
             astray = {key for key, end in ends.items() if end < places[key] or key in lost}
             starts = {key: places[key] for key in ends.keys() - astray}
             if astray and self.options.reset != "latest":
-                starts |= yield from sharing.where(EARLIEST, until, astray)
+                starts |= yield from assignment.where(EARLIEST, until, astray)
             return {key: max(0, end - starts.get(key, end)) for key, end in ends.items()}
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
@@ -257,27 +257,27 @@ class RocketConsumer(PartingRole):
     def _pause(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
         with self._only:
             for key in partitions:
-                if key not in self._sharing.queues:
+                if key not in self._assignment.queues:
                     raise Revoked(f"{key[0]}[{key[1]}] is not assigned to this consumer", partitions=(key,))
-                self._sharing.pause(key, paused)
+                self._assignment.pause(key, paused)
 
     @operation
     def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
         """Go on from there, in the partitions that are ours (and that `where` names)."""
         with self._only:
-            deadline = due(timeout)
-            sharing = self._sharing
+            deadline = deadline_after(timeout)
+            assignment = self._assignment
             if isinstance(where, Position):
                 where = {(where.topic, where.partition): where}
             if isinstance(where, Mapping):
-                found = yield from sharing.own(where, deadline)
-                if missing := found.keys() - sharing.queues.keys():
+                found = yield from assignment.own(where, deadline)
+                if missing := found.keys() - assignment.queues.keys():
                     raise OptionError(f"not assigned to this consumer: {sorted(missing)}")
             else:
                 PLACES.requests(where, (), "seek")  # for its checks
-                found = yield from sharing.where(where, deadline)
+                found = yield from assignment.where(where, deadline)
             for key, offset in found.items():
-                sharing.fetcher.seek(key, offset, earliest=isinstance(where, Earliest))
+                assignment.fetcher.seek(key, offset, earliest=isinstance(where, Earliest))
                 self._handed.pop(key, None)
                 self._revoked.discard(key)
                 self._elsewhere.discard(key)
@@ -285,7 +285,7 @@ class RocketConsumer(PartingRole):
     @property
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that are ours, of the topics asked for."""
-        return frozenset(self._sharing.asked_for())
+        return frozenset(self._assignment.asked_for())
 
     def _parting(self, deadline: float) -> Steps[None]:
         """Leave the group: its other members take over at once. Commits nothing, unless auto_commit is on.
@@ -300,9 +300,9 @@ class RocketConsumer(PartingRole):
                     yield from self._committing(self._unsaved(), deadline)
                 except WireprotoError as why:
                     problem = why
-            yield from self._sharing.closing(deadline)
+            yield from self._assignment.closing(deadline)
         finally:
-            self._sharing.end()
+            self._assignment.end()
         if problem is not None:
             raise problem
 

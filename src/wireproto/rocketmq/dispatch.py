@@ -80,7 +80,7 @@ class Dispatch:
             goal = yield from self._log_end(address, conn, until)
             if goal >= 0 and (yield from self._shown(address, conn, goal, topic, queues, until)):
                 return
-        yield from self._told(address, conn, goal, topic, until)
+        yield from self._reaching(address, conn, goal, topic, until)
 
     def _known(self, address: str, conn: Connection) -> int | None:
         of, place = self._proven.get(address, (None, -1))
@@ -131,12 +131,12 @@ class Dispatch:
         except BrokerError:
             return 0
 
-    def _told(self, address: str, conn: Connection, goal: int, topic: str, until: float) -> Steps[None]:
+    def _reaching(self, address: str, conn: Connection, goal: int, topic: str, until: float) -> Steps[None]:
         """Ask 28 until it says so.
 
         Trap: in their first second brokers answer it with SYSTEM_ERROR, for want of samples to tell; others may refuse it for ever.
         """
-        waits, patience = Waits(BEHIND), time.monotonic() + STARTING
+        waits, limit = Waits(BEHIND), time.monotonic() + STARTING
         while True:
             try:
                 reply = yield from self._cluster.asking(conn, GetBrokerRuntimeInfoRequest(), until=until, again=True)
@@ -148,7 +148,7 @@ class Dispatch:
                 raise _behind(address, topic) from late  # what was waited for is the log, whichever moment the time was up at
             except BrokerError:
                 again = time.monotonic() + AGAIN.delay(1)
-                if again >= min(patience, until):
+                if again >= min(limit, until):
                     return
                 yield again
                 continue

@@ -29,7 +29,7 @@ from .remoting import PULL_ANSWERS
 if TYPE_CHECKING:
     from wireproto._codec import Chunk, Columns
     from wireproto._net import Call, Connection
-    from wireproto.flow.ahead import Ask, Ticket
+    from wireproto.flow.ahead import PlannedFetch, Ticket
     from wireproto.position import QueueOffset, TopicPartition
 
     from .cluster import RocketCluster
@@ -80,9 +80,9 @@ class Fetcher:
         self._options = options
         self._group, self._purpose, self._facts, self._on_reset = group, purpose, facts, on_reset
         self._bare = cluster.writes_bare
-        self._patience = options.request_timeout, options.pull_suspend + GRACE  # for a pull, and one that is to be held
+        self._reply_timeouts = options.request_timeout, options.pull_suspend + GRACE  # for a pull, and one that is to be held
         self._box = Mailbox(cluster.loop)
-        self.pulls = Pulls(options, cluster.fetch_room, cluster.told, None if on_reset is None else self._was_reset)
+        self.pulls = Pulls(options, cluster.fetch_budget, cluster.log, None if on_reset is None else self._was_reset)
         self.plan = self.pulls.plan
         self._dialling: dict[str, Task[Connection]] = {}
         self._looking: dict[str, Task[Route]] = {}
@@ -98,7 +98,7 @@ class Fetcher:
 
     def positions(self) -> dict[TopicPartition, int]:
         """The offset of the next record of each queue."""
-        return {key: cursor.position for key, cursor in list(self.plan.cursors.items())}  # the keeper asks too
+        return {key: cursor.position for key, cursor in list(self.plan.cursors.items())}  # the I/O thread asks too
 
     def lost(self) -> set[TopicPartition]:
         """Queues whose records part from those that were read before: nobody has said yet where to go on."""
@@ -208,7 +208,7 @@ class Fetcher:
             self._look(now)
         return now
 
-    def _dial(self, ask: Ask[Cursor]) -> None:
+    def _dial(self, ask: PlannedFetch[Cursor]) -> None:
         for ticket in ask.tickets:
             self.pulls.dropped(ticket)
         self._dialling[ask.link] = task = self._cluster.dial(ask.link, self._purpose)
@@ -246,7 +246,7 @@ class Fetcher:
     def _pull(self, conn: Connection, ticket: Ticket[Cursor], now: float) -> None:
         cursor, offset, count = ticket.cursor, ticket.offset, ticket.count
         suspend = not ticket.size
-        timeout_at = now + self._patience[suspend]
+        timeout_at = now + self._reply_timeouts[suspend]
         if not self._bare:
             message = self._message(cursor, offset, count, suspend)
             self._cluster.submit(conn, message, timeout_at=timeout_at, mailbox=self._box, context=ticket)
@@ -358,7 +358,7 @@ class Fetcher:
             home=cursor.queue.home,
         )
         for problem in columns.skipped:
-            self._cluster.told.skipped(*cursor.key, problem.position, problem)
+            self._cluster.log.skipped(*cursor.key, problem.position, problem)
         return columns, following
 
 

@@ -22,7 +22,7 @@ from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, Self
 
-from wireproto.due import due
+from wireproto.deadlines import deadline_after
 from wireproto.errors import UsageError, WireprotoError
 from wireproto.net.task import Steps, Tasks, operation
 
@@ -132,12 +132,12 @@ class HalfMessage:
             TransportError, NoMaster: the end has not left, the half is still open: commit again, or leave it to the check.
             UsageError: it was ended, or left to the check, or somebody else ends it. Closed: the role was closed.
         """
-        return self._end("commit", due(timeout))
+        return self._end("commit", deadline_after(timeout))
 
     @operation
     def abort(self, *, timeout: float = 30.0) -> Steps[None]:
         """Roll it back: it is never seen. Raises as `commit`."""
-        return self._end("abort", due(timeout))
+        return self._end("abort", deadline_after(timeout))
 
     def _end(self, verdict: Verdict, until: float) -> Steps[None]:
         mine = False
@@ -181,7 +181,7 @@ class HalfMessage:
             return  # it was ended by hand
         if error is None:
             try:
-                yield from self._end("commit", due(self._work.timeout))
+                yield from self._end("commit", deadline_after(self._work.timeout))
             except WireprotoError:
                 raise  # it may be committed again, if it is open
             except BaseException as why:  # Ctrl-C, a cancellation: who had it in hand is gone

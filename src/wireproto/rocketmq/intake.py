@@ -28,7 +28,7 @@ class Gives(Protocol):
 
 
 class Intake:
-    """See the module, and `wireproto.flow.way_in.Takes`."""
+    """See the module, and `wireproto.flow.async_hooks.RecordIntake`."""
 
     def __init__(self, producer: Gives, account: Account) -> None:
         self._producer, self._account = producer, account

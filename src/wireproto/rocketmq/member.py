@@ -14,7 +14,7 @@ opening at once). So who leaves beats no more, and says so when its last heartbe
 heartbeat in the same way, where a broker was stopped or busy (5.5.0 that checks signatures: 2 of 10 times): so one that has a heartbeat
 under way is closed when that is answered, by the client, which outlives the member (`RocketCluster.let_go`).
 
-What waits is steps, which are a task's but where a member joins and leaves; pushes are read in the keeper, which only notes them.
+What waits is steps, which are a task's but where a member joins and leaves; pushes are read in the I/O thread, which only notes them.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from wireproto.flow.alarm import Alarm
 from wireproto.net.retry import Policy, Waits
 from wireproto.net.task import Steps
 
-from . import asked, remoting
+from . import broker_requests, remoting
 from .allocate import average, java_order
 from .bodies import HeartbeatData, SubscriptionData
 from .codes import TopicNotExist
 from .groups import GroupOffsets
 from .messages import HeartBeatRequest, UnregisterClientRequest
-from .passing import away, passes
 from .subscriptions import Subscriptions
+from .transient_errors import away, passes
 
 if TYPE_CHECKING:
     from wireproto._net import Call, Connection
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Key = tuple[str, int]
-Asked = tuple[dict[Key, T], dict[Key, WireprotoError]]
+MemberState = tuple[dict[Key, T], dict[Key, WireprotoError]]
 ABSENT = Policy(first=1.0, factor=2.0, ceiling=1e9, jitter=0.2)
 """Waits until the next look for a topic of the group, or a broker that is to know us, that is not there; at most the time of any other."""
 ASK, GLANCE = 3.0, 0.2
@@ -78,8 +78,8 @@ class Share(NamedTuple):
 class Member:
     """Args:
     topics: subscribed to; those in `optional` may not exist yet (the group's retry topic).
-    wake: called in the keeper when the share may have changed, or offsets were reset.
-    standing: where the owner stands; called in the keeper.
+    wake: called in the I/O thread when the share may have changed, or offsets were reset.
+    standing: where the owner stands; called in the I/O thread.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Member:
         group: str,
         topics: Sequence[str],
         wake: Callable[[], object],
-        standing: Callable[[], asked.Standing],
+        standing: Callable[[], broker_requests.Standing],
         optional: frozenset[str] = frozenset(),
     ) -> None:
         self._cluster, self._options, self.group, self._topics = cluster, options, group, tuple(topics)
@@ -99,7 +99,7 @@ class Member:
         self._reads = Subscriptions(cluster, group, self.id, topics)
         self.started = time.time()
         self._version = int(self.started * 1000)
-        self._resets: asked.Resets = {}
+        self._resets: broker_requests.Resets = {}
         self._absent = Waits(ABSENT)
         self._box = Mailbox(cluster.loop, handler=self._pushed)
         self._lock = threading.Lock()
@@ -167,7 +167,7 @@ class Member:
 
         def beat(address: str) -> Steps[None]:
             nonlocal problem, known
-            late = self.patience(address, until)
+            late = self.answer_by(address, until)
             try:
                 conn = yield from cluster.connecting(address, late, self.id)
                 conn.route(REQUESTS, self._box)
@@ -177,7 +177,7 @@ class Member:
                 if not passes(error):
                     raise
                 problem = error
-                cluster.told.info(("beat", self.group, address), "group %s: no heartbeat to %s: %s", self.group, address, error)
+                cluster.log.info(("beat", self.group, address), "group %s: no heartbeat to %s: %s", self.group, address, error)
                 if away(error):
                     self.ail(address)
                 if address in self._connections:
@@ -210,7 +210,7 @@ class Member:
                 del self._beats[call]
         return True
 
-    def patience(self, address: str | None, until: float) -> float:
+    def answer_by(self, address: str | None, until: float) -> float:
         """Until when to wait for a broker, so that one which is silent does not take the time of all: less for one that was just now."""
         now = time.monotonic()
         return min(until, now + (GLANCE if self.ails(address) else ASK))
@@ -224,7 +224,7 @@ class Member:
         """Whether it was so a moment ago, or it has no address."""
         return address is None or time.monotonic() < self._ailing.get(address, 0.0)
 
-    def asking(self, asked: Mapping[Key, tuple[Queue, Steps[T]]], what: str) -> Steps[Asked[T]]:
+    def asking(self, asked: Mapping[Key, tuple[Queue, Steps[T]]], what: str) -> Steps[MemberState[T]]:
         """What these steps give, each of a queue's broker, and beside each other; and what went wrong with others."""
         found: dict[Key, T] = {}
         problems: dict[Key, WireprotoError] = {}
@@ -257,7 +257,7 @@ class Member:
             return True
 
     def lost(self, conn: Connection) -> None:
-        """In the keeper: a connection of the client was lost; if it was ours the broker has forgotten us."""
+        """In the I/O thread: a connection of the client was lost; if it was ours the broker has forgotten us."""
         if not self.closed and any(conn is mine for mine in list(self._connections.values())):
             self._forgotten = True
             self._cluster.tasks.shared(("back", self.id), self._coming_back, f"heartbeats of group {self.group}")
@@ -278,7 +278,7 @@ class Member:
             self._note()
 
     def _watch_owner(self) -> None:
-        """In the keeper: an owner that does not poll holds queues that others could read."""
+        """In the I/O thread: an owner that does not poll holds queues that others could read."""
         if self.closed or self.left:
             return
         until = self._polled + self._options.max_poll_interval
@@ -296,7 +296,7 @@ class Member:
         message = UnregisterClientRequest(client_id=self.id, consumer_group=self.group)
 
         def leave(address: str, conn: Connection) -> Steps[None]:
-            late = self.patience(address, until)
+            late = self.answer_by(address, until)
             with contextlib.suppress(WireprotoError):
                 with self._lock:
                     beats = [call for call, where in self._beats.items() if where is conn]
@@ -338,7 +338,7 @@ class Member:
     # pushes ------------------------------------------------------------------------------------------------------------------------
 
     def _pushed(self, item: object) -> None:
-        """In the keeper: a request of a broker."""
+        """In the I/O thread: a request of a broker."""
         if not isinstance(item, Push):
             return
         try:
@@ -347,7 +347,7 @@ class Member:
             item.conn.close(str(error))
             return
         with contextlib.suppress(WireprotoError):  # a request that does not read, or a connection that is gone
-            if (reply := asked.answer(command, self)) is not None:
+            if (reply := broker_requests.answer(command, self)) is not None:
                 item.conn.send(reply.encode())
 
     def _note(self) -> None:
@@ -363,16 +363,16 @@ class Member:
         return self._cluster.names.all()
 
     def members_changed(self) -> None:
-        """In the keeper: somebody came or went."""
+        """In the I/O thread: somebody came or went."""
         self._note()
 
-    def reset(self, offsets: asked.Resets) -> None:
-        """In the keeper: an administrator set the group back or forth."""
+    def reset(self, offsets: broker_requests.Resets) -> None:
+        """In the I/O thread: an administrator set the group back or forth."""
         with self._lock:
             self._resets.update(offsets)
         self._wake()
 
-    def take_resets(self) -> asked.Resets:
+    def take_resets(self) -> broker_requests.Resets:
         """What `reset` has been told since the last call."""
         if not self._resets:
             return {}
@@ -401,7 +401,7 @@ class Member:
         """Not all of the share could be taken: it is due again soon."""
         self._next_look = min(self._next_look, time.monotonic() + seconds)
 
-    def sharing(self, until: float) -> Steps[Share]:
+    def assignment(self, until: float) -> Steps[Share]:
         """What is ours now; where that could not be computed we go on as we were.
 
         Raises:
@@ -476,12 +476,12 @@ class Member:
 
     def _listed(self, address: str, until: float) -> Steps[tuple[str, ...]]:
         """As one broker knows them; raises TransportError where it does not know us either."""
-        late = self.patience(address, until)
+        late = self.answer_by(address, until)
         try:
             members = yield from self.offsets.members(address, late, self.id)
             if self.id not in members:
                 yield from self.beating(until)
-                members = yield from self.offsets.members(address, self.patience(address, until), self.id)
+                members = yield from self.offsets.members(address, self.answer_by(address, until), self.id)
         except TransportError:
             if not self.left:
                 self.ail(address)

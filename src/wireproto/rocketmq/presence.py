@@ -9,7 +9,7 @@ asked has one to every master of the cluster, whichever topics it sends to: the 
 
 A heartbeat that a goodbye overtakes leaves a connection in a broker's list that is closed: it asks nobody through such. Name servers are
 asked which masters there are; while none answers, the last that were known hold.
-Must not: read what brokers ask: that is the owner's, in the keeper.
+Must not: read what brokers ask: that is the owner's, in the I/O thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from wireproto.net.task import NEVER, Steps
 from .bodies import HeartbeatData
 from .errors import NoMaster
 from .messages import HeartBeatRequest, UnregisterClientRequest
-from .passing import passes
+from .transient_errors import passes
 
 if TYPE_CHECKING:
     from wireproto._net import Connection
@@ -44,7 +44,7 @@ AGAIN = Policy(first=1.0, factor=2.0, ceiling=1e9, jitter=0.2)
 
 class Presence:
     """Args:
-    called: takes what brokers send on these connections; called in the keeper.
+    called: takes what brokers send on these connections; called in the I/O thread.
     """
 
     def __init__(self, cluster: RocketCluster, options: RocketOptions, group: str, called: Callable[[object], None]) -> None:
@@ -81,9 +81,9 @@ class Presence:
 
     def _known(self, until: float) -> Steps[list[str]]:
         """All masters, as far as is known; raises NoMaster where there is none."""
-        patience = min(until, time.monotonic() + ASK) if self._masters else until
+        limit = min(until, time.monotonic() + ASK) if self._masters else until
         try:
-            self._masters = yield from self._cluster.masters(patience)
+            self._masters = yield from self._cluster.masters(limit)
         except WireprotoError as why:
             if not self._masters or not passes(why):
                 raise
@@ -102,7 +102,7 @@ class Presence:
                 if not passes(why):
                     raise
                 problems.append(why)
-                self._cluster.told.info(("beat", self._group, address), "group %s: no heartbeat to %s: %s", self._group, address, why)
+                self._cluster.log.info(("beat", self._group, address), "group %s: no heartbeat to %s: %s", self._group, address, why)
 
         masters = yield from self._known(until)
         yield from self._cluster.tasks.every([(f"heartbeat to {address}", beat(address)) for address in masters], NEVER)
@@ -124,7 +124,7 @@ class Presence:
         yield from self._cluster.asking(conn, HeartBeatRequest(), self._body, until=until)
 
     def _later(self) -> None:
-        """In the keeper: the next ones."""
+        """In the I/O thread: the next ones."""
         if not self._closed:
             self._cluster.loop.call_at(time.monotonic() + self._options.heartbeat_interval, self._now)
 
@@ -145,7 +145,7 @@ class Presence:
             return True
 
     def lost(self, conn: Connection) -> None:
-        """In the keeper: a connection of the client was lost; if it was ours, that broker cannot call."""
+        """In the I/O thread: a connection of the client was lost; if it was ours, that broker cannot call."""
         if not self._closed and any(conn is mine for mine in list(self._connections.values())):
             self._cluster.tasks.shared(("back", self.id), self._coming_back, f"heartbeats of group {self._group}")
 

@@ -25,15 +25,15 @@ from typing import TYPE_CHECKING, Any, Self
 from wireproto._codec import Columns, RocketProducerCore, check_rocket_columns, rocket_plain_properties, timestamp_ms
 from wireproto.compression import compress
 from wireproto.errors import OptionError, TimedOut, ValueUnsupported, WireprotoError
+from wireproto.flow.async_hooks import AsyncHooks
 from wireproto.flow.producer import BatchProducer
-from wireproto.flow.way_in import WayIn
 from wireproto.net.task import operation
 from wireproto.position import QueueOffset
 
-from ..due import due
+from ..deadlines import deadline_after
 from . import codes, record
+from .compaction import needing_keys
 from .intake import Intake
-from .keyed import needing_keys
 from .outgoing import OVERHEAD, RocketBatch, RocketReceipt
 from .sending import RocketSender
 
@@ -101,7 +101,7 @@ class RocketProducer(RocketProducerCore, BatchProducer):
                 topic is compacted.
             BufferFull, Closed.
         """
-        until = due(timeout)
+        until = deadline_after(timeout)
         now_ms = int(time.time() * 1000)
         if key is None and self._needs_keys:
             raise ValueUnsupported(WANTS_KEYS, topic=self.topic)
@@ -132,7 +132,7 @@ class RocketProducer(RocketProducerCore, BatchProducer):
     @operation
     def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Steps[Sequence[RocketReceipt]]:
         """Take many records; see `wireproto.roles.Producer.send_batch`. Everything is checked before anything is taken."""
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         table = columns if isinstance(columns, Columns) else Columns.from_arrow(columns)
         check_rocket_columns(table, self.options.max_message_size)
         if self._needs_keys and any(key is None for key in (table.keys() if "key" in table.columns else [None])):
@@ -228,8 +228,8 @@ class RocketProducer(RocketProducerCore, BatchProducer):
 
     # waiting ---------------------------------------------------------------------------------------------------------------------
 
-    def way_in(self) -> WayIn:
-        return WayIn(Intake(self, self._account), self._account, self._sender.hurry, self._known_place)
+    def async_hooks(self) -> AsyncHooks:
+        return AsyncHooks(Intake(self, self._account), self._account, self._sender.hurry, self._known_place)
 
     def give(self, receipt: Callable[[RocketBatch, int], Any], room: Callable[[int, float], None]) -> None:
         """Hand out other receipts, and find room for records in another way than waiting for it."""

@@ -59,7 +59,7 @@ class ProgressSender(Sender):
         if lingers is not None:
             soonest = min(soonest, lingers.created + self.pace.linger)
         held = min((queue.held_until for queue in self._paused.values()), default=FOREVER)
-        return min(soonest, held, self._staying.ends())
+        return min(soonest, held, self._held_back.ends())
 
 
 def _next(queue: PartitionQueue) -> Any:

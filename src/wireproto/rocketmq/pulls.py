@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from wireproto._codec import Chunk, RepeatedCommand, Slice
 from wireproto.errors import TimedOut, TransportError, WireprotoError
 from wireproto.flow import ahead
-from wireproto.flow.ahead import ReadAhead, Room, Ticket
+from wireproto.flow.ahead import MemoryLimit, ReadAhead, Ticket
 from wireproto.net.retry import Policy, Verdict, verdict
 
 from .codes import PullOffsetMoved, PullRetryImmediately, TopicNotExist
 from .errors import NoQueue, NotReadable, PlaceLost
 
 if TYPE_CHECKING:
-    from wireproto.net.told import Told
+    from wireproto.net.client_log import ClientLog
     from wireproto.position import TopicPartition
 
     from .options import RocketOptions
@@ -136,7 +136,7 @@ class Cursor(ahead.Cursor):
 
 
 class Pulls:
-    """RocketMQ's `Asking`.
+    """RocketMQ's `FetchTargets`.
 
     Args:
         told: what the log is told by.
@@ -152,10 +152,10 @@ class Pulls:
     most = 1 << 62
 
     def __init__(
-        self, options: RocketOptions, room: Room, told: Told, on_reset: Callable[[TopicPartition, int], object] | None = None
+        self, options: RocketOptions, memory: MemoryLimit, log: ClientLog, on_reset: Callable[[TopicPartition, int], object] | None = None
     ) -> None:
-        self._options, self._told, self._on_reset = options, told, on_reset
-        self.plan: ReadAhead[Cursor, Chunk] = ReadAhead(room, AGAIN)
+        self._options, self._log, self._on_reset = options, log, on_reset
+        self.plan: ReadAhead[Cursor, Chunk] = ReadAhead(memory, AGAIN)
         self.stale: set[str] = set()
         self.unseen: set[str] = set()
         self._failing_since = 0.0  # nothing has worked since
@@ -315,7 +315,7 @@ class Pulls:
     def set_to(self, cursor: Cursor, offset: int) -> None:
         """Go on where an administrator has set the group."""
         before = cursor.position
-        tell = self._told.warning if offset > before else self._told.info  # what lies between is not read
+        tell = self._log.warning if offset > before else self._log.info  # what lies between is not read
         tell(("set", cursor.key), "%s[%d]: the group was set from %d to %d", *cursor.key, before, offset)
         self.seek(cursor, offset)
 
@@ -327,7 +327,7 @@ class Pulls:
     def _moved(self, cursor: Cursor, offset: int, following: int, low: int, high: int) -> None:
         """No such offset. At the very end (5.x says it there too) that is no news; else records are gone, or the group was reset.
 
-        Trap: it is said of acknowledged records, too, while the queue does not show them yet (see `times.Offsets`).
+        Trap: it is said of acknowledged records, too, while the queue does not show them yet (see `times.OffsetLookup`).
         """
         if offset == high:
             cursor.end = high
@@ -367,7 +367,7 @@ class Pulls:
         if not cursor.lenient:
             lost = ": what lay between is gone, unread" if following > offset else ""
             text = "%s[%d]: offset %d is not there, it goes on at %d%s"
-            self._told.warning(("gone", cursor.key), text, *cursor.key, offset, following, lost)
+            self._log.warning(("gone", cursor.key), text, *cursor.key, offset, following, lost)
         self.plan.seek(cursor.key, following)
 
     def _lose(self, cursor: Cursor, why: PlaceLost) -> None:
@@ -409,7 +409,7 @@ class Pulls:
         self.plan.refused(cursor, now)
         if cursor.failures >= TOLD_FROM and not cursor.failures & (cursor.failures - 1):
             text = "%s[%d] has not been read for %.1f s: %s"
-            self._told.warning(("unread", cursor.key), text, *cursor.key, now - cursor.troubled_since, why)
+            self._log.warning(("unread", cursor.key), text, *cursor.key, now - cursor.troubled_since, why)
 
     def _fail(self, cursor: Cursor, why: WireprotoError) -> None:
         """Have it raised behind what was fetched before, once."""
@@ -425,11 +425,11 @@ class Pulls:
         cursor.look = False
         if cursor.left_out and queue.readable:
             cursor.left_out = False
-            self._told.info(("left out", cursor.key), "%s[%d] is read again", *cursor.key)
+            self._log.info(("left out", cursor.key), "%s[%d] is read again", *cursor.key)
         if queue.address is not None and queue.address != before:
             if before is not None:
                 text = "broker %s: its master is %s now, not %s"
-                self._told.info(("master", queue.broker), text, queue.broker, queue.address, before)
+                self._log.info(("master", queue.broker), text, queue.broker, queue.address, before)
             self.plan.seek(cursor.key, cursor.position)
 
     def looked(self, topic: str, route: Route | WireprotoError, now: float) -> None:
@@ -460,7 +460,7 @@ class Pulls:
         elif not cursor.left_out:
             cursor.left_out = True
             text = "%s[%d] is left out at offset %d: the topic's route says that it is not to be read"
-            self._told.warning(("left out", cursor.key), text, *cursor.key, cursor.position)
+            self._log.warning(("left out", cursor.key), text, *cursor.key, cursor.position)
 
     def shown(self, address: str, why: WireprotoError | None, now: float) -> None:
         """The broker's queues hold all that its log held when it was doubted, or why that is not known."""

@@ -26,11 +26,11 @@ from wireproto.net.task import operation
 from wireproto.position import EARLIEST, TopicPartition
 from wireproto.records import Delivery
 
-from ..due import due
+from ..deadlines import deadline_after
+from .assignment import NOT_READ, Assignment
 from .errors import NotRetried
 from .messages import ConsumerSendMsgBackRequest
 from .retries import Retries
-from .sharing import NOT_READ, Sharing
 
 if TYPE_CHECKING:
     from wireproto.net.task import Steps
@@ -105,24 +105,24 @@ class RocketQueueConsumer(PartingRole):
         self._going: tuple[Delivery, Held] | None = None  # on its way out of `receive`
         self._leaving = Event(cluster.loop)
         self._retries = Retries(cluster, group)
-        self._sharing = Sharing(cluster, (topic,), group, EARLIEST, options, facts=True)
+        self._assignment = Assignment(cluster, (topic,), group, EARLIEST, options, facts=True)
 
     @classmethod
     def opening(cls, cluster: RocketCluster, topic: str, group: str, options: RocketOptions) -> Steps[Self]:
         """Join, and make a worker that has its share."""
         made = cls(cluster, topic, group, options)
-        yield from made._sharing.opening()
+        yield from made._assignment.opening()
         return made
 
     def receive(self, timeout: float = 1.0) -> Delivery | None:
         """The next message, or None when none came within `timeout`, or `max_unacked` are in hand."""
-        before, given = self._sharing.fetcher.handing, self._going
+        before, given = self._assignment.fetcher.handing, self._going
         try:
             with self._only:
                 self._going = None
-                deadline = due(timeout)
+                deadline = deadline_after(timeout)
                 delivery = self._at_hand()
-                return delivery if delivery is not None else self._sharing.fetcher.drive(self._receiving(deadline))
+                return delivery if delivery is not None else self._assignment.fetcher.drive(self._receiving(deadline))
         except WireprotoError:
             raise
         except BaseException:  # a signal handler's: what was not returned comes with the next call
@@ -132,15 +132,15 @@ class RocketQueueConsumer(PartingRole):
     def receiving(self, timeout: float = 1.0) -> Steps[Delivery | None]:
         """`receive`, as steps."""
         with self._only:
-            return (yield from self._receiving(due(timeout)))
+            return (yield from self._receiving(deadline_after(timeout)))
 
     def _at_hand(self) -> Delivery | None:
         """The next message, if it is there and may be handed out."""
-        self._sharing.look()
+        self._assignment.look()
         self._forget()
         if not self._ready or len(self._held) >= self.options.max_unacked:
             return None
-        self._sharing.member.polled()
+        self._assignment.member.polled()
         self._going = delivery, _ = self._ready[0]
         self._held[id(delivery)] = self._going
         self._ready.popleft()
@@ -154,12 +154,12 @@ class RocketQueueConsumer(PartingRole):
             if going not in self._ready:
                 self._ready.appendleft(going)
             self._going = None
-        self._sharing.fetcher.take_back(before)
+        self._assignment.fetcher.take_back(before)
 
     def _receiving(self, deadline: float) -> Steps[Delivery | None]:
         while (delivery := self._at_hand()) is None:
             if len(self._held) < self.options.max_unacked:
-                found = yield from self._sharing.fetching(deadline)
+                found = yield from self._assignment.fetching(deadline)
                 self._forget()
                 if found is None:
                     return None
@@ -167,7 +167,7 @@ class RocketQueueConsumer(PartingRole):
                 continue
             if time.monotonic() >= deadline:
                 return None
-            self._sharing.member.polled()  # who has all that it may have is alive
+            self._assignment.member.polled()  # who has all that it may have is alive
             yield self._leaving, min(deadline, time.monotonic() + self.options.max_poll_interval / 2)
             self._still_open()
         return delivery
@@ -195,42 +195,42 @@ class RocketQueueConsumer(PartingRole):
             items.append((Delivery(record, facts["reconsume_times"][at] + 1, self._end, _sent_to=held.real_topic), held))
         opened = prefix.opened(offsets)
         # A signal handler runs between calls alone: all of this is done, or nothing of it.
-        prefix.open, prefix.fetched, self._ready, self._sharing.fetcher.handing = opened, end, items, None
+        prefix.open, prefix.fetched, self._ready, self._assignment.fetcher.handing = opened, end, items, None
         prefix.advance()
 
     def _forget(self) -> None:
         """Drop what belongs to queues that are no longer ours, were not for a while, or were set to another offset."""
-        sharing = self._sharing
-        set_back, gone = frozenset(sharing.set_back), frozenset(sharing.gone)
+        assignment = self._assignment
+        set_back, gone = frozenset(assignment.set_back), frozenset(assignment.gone)
         over = set_back | gone
-        for key in [key for key in self._prefixes if key not in sharing.queues or key in over]:
+        for key in [key for key in self._prefixes if key not in assignment.queues or key in over]:
             self._ready = deque(item for item in self._ready if item[1].key != key)
             del self._prefixes[key]
-        sharing.set_back -= set_back
-        sharing.gone -= gone
+        assignment.set_back -= set_back
+        assignment.gone -= gone
 
     @operation
     def _end(self, delivery: Delivery, acked: bool, timeout: float, wait: bool = False) -> Steps[None]:
         """Ack or release; `Delivery` calls it. Both wait by themselves."""
         with self._only:
-            deadline = due(timeout)
-            self._sharing.member.polled()
-            yield from self._sharing.settling(deadline)
+            deadline = deadline_after(timeout)
+            self._assignment.member.polled()
+            yield from self._assignment.settling(deadline)
             self._forget()
             _, held = self._held.get(id(delivery), (None, None))
             if held is None:
                 raise UsageError("this message was acked or released before", topic=delivery.record.topic)
             if self._prefixes.get(held.key) is not held.prefix:
                 del self._held[id(delivery)]
-                again = ": the message comes again when it is" if self._sharing.why.get(held.key) == NOT_READ else ""
-                raise Revoked(f"{self._sharing.lost((held.key,))}{again}", partitions=(held.key,))
+                again = ": the message comes again when it is" if self._assignment.why.get(held.key) == NOT_READ else ""
+                raise Revoked(f"{self._assignment.lost((held.key,))}{again}", partitions=(held.key,))
             if not acked and not held.sent_back:
                 yield from self._sending_back(held, deadline)
                 held.sent_back = True
             held.prefix.finish(held.offset)
             if held.prefix.done_to > held.prefix.saved:
                 done_to = held.prefix.done_to
-                yield from self._sharing.member.offsets.commit(held.key[0], held.queue, done_to, deadline)
+                yield from self._assignment.member.offsets.commit(held.key[0], held.queue, done_to, deadline)
                 held.prefix.saved = done_to
             del self._held[id(delivery)]
 
@@ -246,7 +246,7 @@ class RocketQueueConsumer(PartingRole):
         )
 
         def attempt() -> Steps[Reply]:
-            address = yield from self._sharing.member.offsets.address(held.key[0], held.queue, until)
+            address = yield from self._assignment.member.offsets.address(held.key[0], held.queue, until)
             yield from self._retries.check(address, until)
             return (yield from self._cluster.invoking(address, message, until=until))
 
@@ -264,6 +264,6 @@ class RocketQueueConsumer(PartingRole):
         self._ready.clear()
         self._held.clear()
         try:
-            yield from self._sharing.closing(deadline)
+            yield from self._assignment.closing(deadline)
         finally:
-            self._sharing.end()
+            self._assignment.end()

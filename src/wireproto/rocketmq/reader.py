@@ -17,11 +17,11 @@ from wireproto.flow.role import Role
 from wireproto.net.task import operation
 from wireproto.position import AtTime, Earliest, Latest, Position, TopicPartition, Where
 
-from ..due import due
+from ..deadlines import deadline_after
 from .coming import Coming
 from .fetch import Fetcher
-from .passing import passes
-from .times import Offsets
+from .offset_lookup import OffsetLookup
+from .transient_errors import passes
 
 if TYPE_CHECKING:
     from wireproto.net.task import Steps
@@ -47,7 +47,7 @@ class RocketReader(Role):
         self._cluster = cluster
         self._tasks = cluster.tasks
         group = options.group or READERS_GROUP
-        self._offsets = Offsets(cluster, topic, group)
+        self._offsets = OffsetLookup(cluster, topic, group)
         self._fetcher = Fetcher(cluster, options, group=group, purpose="pull")
         self._coming: Coming | None = None
 
@@ -86,7 +86,7 @@ class RocketReader(Role):
             key = self.topic, queue.partition
             if key not in known:
                 text = "%s[%d]: broker %s does not tell where it begins, and it is read as soon as it does: %s"
-                self._cluster.told.warning(("untold", key), text, *key, queue.broker, reason)
+                self._cluster.log.warning(("no answer", key), text, *key, queue.broker, reason)
         return {key: place.offset for key, place in known.items()}, {}
 
     def poll(self, timeout: float = 1.0) -> Batch | None:
@@ -102,7 +102,7 @@ class RocketReader(Role):
             with self._only:
                 if self._coming is not None:
                     self._coming.look()
-                found = self._fetcher.poll(due(timeout), self._fetching)
+                found = self._fetcher.poll(deadline_after(timeout), self._fetching)
                 return found.batch if found is not None else None
         except WireprotoError:
             raise
@@ -113,7 +113,7 @@ class RocketReader(Role):
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
         """`poll`, as steps."""
         with self._only:
-            found = yield from self._fetching(due(timeout))
+            found = yield from self._fetching(deadline_after(timeout))
             return found.batch if found is not None else None
 
     def _fetching(self, deadline: float) -> Steps[Fetched | None]:
@@ -140,7 +140,7 @@ class RocketReader(Role):
             NoMaster: the broker of one is away, and cannot tell. NoQueue: one may not be read now, and `where` is a time. None was moved.
         """
         with self._only:
-            until = due(timeout)
+            until = deadline_after(timeout)
             held = self._fetcher.plan.cursors
             found = yield from self._offsets.seeking(where, tuple(held), until)
             if strange := found.keys() - held.keys():

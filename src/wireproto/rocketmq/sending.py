@@ -13,8 +13,8 @@ order, since brokers handle the commands of a connection on several threads; the
                                                         speaks of the broker alone
 
 A queue whose broker failed is left alone for a while by what may go anywhere (`able`).
-The keeper reads the answers that nobody waits for; a task for each broker looks for its master and dials it.
-Must not: block in the keeper, or keep an order of its own: that is the queues'.
+The I/O thread reads the answers that nobody waits for; a task for each broker looks for its master and dials it.
+Must not: block in the I/O thread, or keep an order of its own: that is the queues'.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from wireproto._net import Event, Mailbox
 from wireproto.errors import Closed, TimedOut, TransportError, WireprotoError
 from wireproto.flow.alarm import Alarm
 from wireproto.flow.queue import FreeStamp
-from wireproto.flow.sender import Again, Pace, Refused, Split, Stored, Verdict
+from wireproto.flow.sender import Again, Refused, SendTimes, Split, Stored, Verdict
 from wireproto.net import retry
 from wireproto.net.task import Steps
 from wireproto.url import parse_address
 
 from . import codes
 from .errors import NoMaster, NoQueue
-from .lanes import Routing
 from .outgoing import BATCH, RocketBatch, halves
 from .progress import ProgressSender
+from .queue_selector import QueueSelector
 from .remoting import SEND_WARNINGS
 from .route import taking
 
@@ -91,16 +91,16 @@ class RocketSender(RocketSendCore):
         self._alarm = Alarm(cluster.loop, lambda: self.core.tick())
         self._links: dict[int, Connection] = {}
         self._problems: dict[int, WireprotoError] = {}
-        self._lifetime, self._patience, self._unsent_limit = options.delivery_timeout, options.request_timeout, UNSENT
+        self._lifetime, self._reply_timeout, self._unsent_limit = options.delivery_timeout, options.request_timeout, UNSENT
         self._wanted: dict[str, set[int]] = {}
         self._turn = itertools.count(random.getrandbits(16))  # programs that send one record each must not all begin with one queue
         self._able: list[int] = []
         self._able_until = 0.0
         self._box = Mailbox(cluster.loop, self._replied, prompt=self._replied_well)
-        pace = Pace(linger=self._options.linger, delivery_timeout=self._options.delivery_timeout, backoff=RESEND)
+        pace = SendTimes(linger=self._options.linger, delivery_timeout=self._options.delivery_timeout, backoff=RESEND)
         stamp = FreeStamp(self._options.max_in_flight)
-        self.core: ProgressSender = ProgressSender(self, stamp, pace, self._make_batch, self._alarm.set, time.monotonic, cluster.told)
-        self.routing = Routing(cluster, route, self._options.route_age, self.core, self._learnt, beside)
+        self.core: ProgressSender = ProgressSender(self, stamp, pace, self._make_batch, self._alarm.set, time.monotonic, cluster.log)
+        self.routing = QueueSelector(cluster, route, self._options.route_age, self.core, self._learnt, beside)
 
     def close(self) -> None:
         """The producer is closed."""
@@ -204,7 +204,7 @@ class RocketSender(RocketSendCore):
         text = f"no acknowledgement in time; the record may still arrive{batch.queue.last_trouble(batch)}"
         return TimedOut(text, topic=self._topic, partition=batch.home)
 
-    # --- answers: in the keeper, or at once in a waiting thread when all is well ---
+    # --- answers: in the I/O thread, or at once in a waiting thread when all is well ---
 
     def _replied(self, call: Call) -> None:
         if self._replied_well(call):

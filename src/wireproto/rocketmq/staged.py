@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from wireproto._net import Event
 from wireproto.compression import compress
-from wireproto.due import due
+from wireproto.deadlines import deadline_after
 from wireproto.errors import Aborted, Closed, OptionError, OutcomeUnknown, TransportError, ValueUnsupported, WireprotoError
 from wireproto.flow.parting import PartingRole
 from wireproto.net.retry import briefly
@@ -101,8 +101,8 @@ class RocketTransactional(PartingRole):
         self._presence = Presence(cluster, options, group, self._checks.pushed)
         self._ids, self._ids_end = record.ids_of_month(int(time.time() * 1000))
         self._turn = 0
-        self._ending: set[HalfMessage] = set()  # the keeper's: whose ends are under way
-        self._answered: Event | None = None  # the keeper's: that none is any more, where somebody waits for that
+        self._ending: set[HalfMessage] = set()  # the I/O thread's: whose ends are under way
+        self._answered: Event | None = None  # the I/O thread's: that none is any more, where somebody waits for that
 
     @classmethod
     def opening(cls, cluster: RocketCluster, group: str, check: Check, options: RocketOptions) -> Steps[Self]:
@@ -135,7 +135,7 @@ class RocketTransactional(PartingRole):
             Aborted: it was stored less safely than the broker is set to, and rolled back; or its answer was lost, and it will be. In both
                 cases there is nothing to do for it but to send another one. Whatever else is raised: nothing was stored.
         """
-        return self._sending(value, topic, key, headers, partition, due(timeout))
+        return self._sending(value, topic, key, headers, partition, deadline_after(timeout))
 
     def _sending(self, value: Any, topic: str, key: Any, headers: Headers, partition: int | None, until: float) -> Steps[HalfMessage]:
         self._check_open()
@@ -274,7 +274,7 @@ class RocketTransactional(PartingRole):
     def _telling(
         self, half: HalfMessage, verdict: Verdict, address: str = "", conn: Connection | None = None, until: float = 0.0
     ) -> Steps[None]:
-        """An end, in the keeper: so it leaves once, whoever asks for it and is broken off from that."""
+        """An end, in the I/O thread: so it leaves once, whoever asks for it and is broken off from that."""
         half.begin(verdict)
         assert conn is not None  # who knows none has seen it begin
         calling, by, found = self._presence.calling(address), None, State.UNKNOWN
@@ -312,7 +312,7 @@ class RocketTransactional(PartingRole):
     def left(self, half: HalfMessage, why: BaseException) -> None:
         """See `half.Ending`."""
         text = "group %s: %s is left to the check: %s: %s"
-        self._cluster.told.info(("left", self.group), text, self.group, half.transaction_id, type(why).__name__, why)
+        self._cluster.log.info(("left", self.group), text, self.group, half.transaction_id, type(why).__name__, why)
 
     # --- the end of the role ---
 

@@ -77,7 +77,7 @@ class Subscriptions:
             if topics and others and topics != self.topics and topics not in self._warned:
                 self._warned.add(topics)
                 facts = _names(topics), _names(self.topics), WHY, ", ".join(others[:5]) + (" …" if others[5:] else "")
-                self._cluster.told.warning(
+                self._cluster.log.warning(
                     ("subscriptions", self._group, topics),
                     "group %s: a member reads %s and this one %s: %s (its members beside this one: %s)",
                     self._group,

@@ -148,9 +148,9 @@ class Plan:
 
 def handed_over(messages: Iterable[Written | None]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The transactions of the tasks that wrote anything, and what is the same in all of their messages."""
-    told = [message.facts for message in messages if message is not None and message.facts.get("transaction") is not None]
-    facts = {name: told[0][name] for name in ("driver", "known", "rest", "query", "places")} if told else {}
-    return tuple(one["transaction"] for one in told), facts
+    facts_of_tasks = [message.facts for message in messages if message is not None and message.facts.get("transaction") is not None]
+    facts = {name: facts_of_tasks[0][name] for name in ("driver", "known", "rest", "query", "places")} if facts_of_tasks else {}
+    return tuple(one["transaction"] for one in facts_of_tasks), facts
 
 
 def late(left: float, allowed: float, least: float = LEAST, part: float = PART) -> bool:
@@ -209,7 +209,7 @@ class Decided(Generic[T]):
         """Whether nothing at all of the micro-batch is seen, nor will be: then it is as if it had not been decided."""
         return len(lost) == len(self.transactions) and not self.rest
 
-    def told(self, lost: Sequence[T], numbers: Iterable[int], setting: str) -> str:
+    def text(self, lost: Sequence[T], numbers: Iterable[int], setting: str) -> str:
         """For texts: what was decided, and rolled back all the same."""
         rest = "nothing of it is seen" if self.undone(lost) else "the others are committed"
         return (
@@ -222,7 +222,7 @@ class Decided(Generic[T]):
         one may have other rows."""
         if not lost:
             return
-        text = self.told(lost, numbers, setting)
+        text = self.text(lost, numbers, setting)
         if not self.undone(lost) and (not again or self.query is None):
             raise Aborted(text if self.query is not None else f"{text}. To give them up: wireproto sinks drop URL PREFIX")
         logger.warning("%s: %s; it is written again", source, text)

@@ -186,10 +186,10 @@ class KafkaLog(Log):
 
     def _fetched(self, client: Client, span: Span, reader: KafkaReader) -> Iterator[Batch]:
         """Batches of the span from its leader."""
-        patience = time.monotonic() + self.settings.poll_timeout
+        deadline = time.monotonic() + self.settings.poll_timeout
         while not reader.done:
             try:
-                batch = reader.poll(max(0.0, min(patience - time.monotonic(), _SLICE)))
+                batch = reader.poll(max(0.0, min(deadline - time.monotonic(), _SLICE)))
             except OffsetOutOfRange:
                 reader.seek(self._behind_the_gap(client, span, reader.positions[span.key]))
                 continue
@@ -200,11 +200,11 @@ class KafkaLog(Log):
                 continue
             if batch is not None:
                 yield batch
-                patience = time.monotonic() + self.settings.poll_timeout
+                deadline = time.monotonic() + self.settings.poll_timeout
             elif not reader.done:
                 if self._cut_off(client, span, reader.positions[span.key]):
                     return
-                if time.monotonic() >= patience:
+                if time.monotonic() >= deadline:
                     raise self.stalled(span)
 
     def _now(self, client: Client, span: Span, where: Earliest | Latest) -> Position:

@@ -222,7 +222,7 @@ class Leading:
             if found is not None and not found.ended:
                 try:
                     if lost := self.carried_out(work, found):
-                        wrong = found.told(lost, numbers(lost), SETTING)
+                        wrong = found.text(lost, numbers(lost), SETTING)
                         decided = tuple(one for one in decided if one not in lost)
                 except OutcomeUnknown as why:
                     wrong, decided = str(why), ()

@@ -49,13 +49,13 @@ def write_options(options: Options) -> KafkaWriteSettings:
     client = client_config(options.prefixed(OWN))
     client.pop("isolation", None)
     topic = options.text("topic")
-    patience = options.seconds("writeTimeout", float(client.get("delivery_timeout", 120.0)) + 30.0)
+    write_timeout = options.seconds("writeTimeout", float(client.get("delivery_timeout", 120.0)) + 30.0)
     timestamps = options.flag("includeTimestamp")
     once = once_options(options)
     if once is None:
-        return KafkaWriteSettings(url, client, topic, timestamps, patience)
+        return KafkaWriteSettings(url, client, topic, timestamps, write_timeout)
     client.setdefault("transaction_timeout", LONGEST)
-    return KafkaWriteSettings(url, client, topic, timestamps, patience, True, once.prefix, once.decisions or DECISIONS, once.again)
+    return KafkaWriteSettings(url, client, topic, timestamps, write_timeout, True, once.prefix, once.decisions or DECISIONS, once.again)
 
 
 class KafkaSink(TopicSink):

@@ -1,4 +1,4 @@
-"""What a Python source cannot put into Spark's progress reports, told beside them: lag, and commits on time.
+"""What a Python source cannot put into Spark's progress reports, facts beside them: lag, and commits on time.
 
 What it is: a StreamingQueryListener, added by `watch(spark)`. After each micro-batch it logs one line of JSON a source, with how far the
 query's end lies behind the log's, as the JVM's connector shows it in `metrics`; given a client and a group of Kafka's, it commits the ends
@@ -49,16 +49,16 @@ class Lag(StreamingQueryListener):
         """Nothing has changed."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        """The last micro-batch was told before."""
+        """The last micro-batch was facts before."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         report = event.progress
         for source in report.sources:
             ends, newest = offsets(source.endOffset), offsets(source.latestOffset)
-            told: dict[str, Any] = {"query": report.name or str(report.id), "batch": report.batchId, "rows": source.numInputRows}
+            facts: dict[str, Any] = {"query": report.name or str(report.id), "batch": report.batchId, "rows": source.numInputRows}
             if ends is not None and newest is not None:
-                told["behind"] = behind(ends, newest)
-            logger.info("%s", json.dumps(told))
+                facts["behind"] = behind(ends, newest)
+            logger.info("%s", json.dumps(facts))
             if ends is not None and self._group is not None and self._name in (None, report.name):
                 self._commit(ends)
 
@@ -77,7 +77,7 @@ class Lag(StreamingQueryListener):
 
 
 def offsets(text: str | None) -> dict[tuple[str, int], int] | None:
-    """Offsets of a progress report by partition; None where they are no numbers, or none are told."""
+    """Offsets of a progress report by partition; None where they are no numbers, or none are facts."""
     try:
         tree = json.loads(text or "null")
         return {(topic, int(partition)): int(offset) for topic, inner in tree.items() for partition, offset in inner.items()}

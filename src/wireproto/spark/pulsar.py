@@ -1,7 +1,7 @@
 """The format ``pulsar-wire``: as the other logs, with ledger, entry and batch index in the place of an offset.
 
 What it is: Pulsar's `Log` and its source. Options are in `pulsar_options.py`, the writer in `pulsar_sink.py`; `pulsar_ids.py` orders ids,
-`pulsar_count.py` counts what ids cannot tell. The option subscription has one held where the query stands (`PulsarHold`).
+`pulsar_count.py` counts what ids cannot tell. The option subscription has one held where the query stands (`PinnedSubscription`).
 
 In offsets JSON and checkpoints a position is its text, ``12:3:-1`` for the beginning of entry 3; "after entry 3" is written as the
 beginning of entry 4, so that positions have one order. A partition's number is -1 in a topic without partitions.
@@ -30,7 +30,7 @@ from .source import LogSource
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from ..pulsar.hold import PulsarHold
+    from ..pulsar.pinned_subscription import PinnedSubscription
     from ..records import Batch
     from ..roles import Client
     from .write import Sink
@@ -62,7 +62,7 @@ class PulsarLog(Log):
     def __init__(self, settings: ReadSettings) -> None:
         super().__init__(settings)
         self._counter = pulsar_count.Counter()
-        self._hold: PulsarHold | None = None
+        self._hold: PinnedSubscription | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """To workers go options alone."""

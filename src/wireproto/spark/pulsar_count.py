@@ -32,12 +32,14 @@ Entry = tuple[TopicPartition, MessageId, int, int]  # partition, place behind th
 Ledger = tuple[int, int]  # id, entries
 
 
-def limited(client: PulsarClient, start: Positions, latest: Positions, rows: int | None, size: int | None, patience: float) -> Positions:
+def limited(
+    client: PulsarClient, start: Positions, latest: Positions, rows: int | None, size: int | None, poll_timeout: float
+) -> Positions:
     """Ends such that no more than `rows` and `size` bytes of keys, values and headers lie before them, but one entry at least."""
     ends = {key: start.get(key, place) for key, place in latest.items()}
     taken = weight = 0
     full: set[TopicPartition] = set()
-    for key, behind, count, heavy in entries(client, start, latest, patience, sizes=size is not None):
+    for key, behind, count, heavy in entries(client, start, latest, poll_timeout, sizes=size is not None):
         if key in full:
             continue
         over = (rows is not None and taken + count > rows) or (size is not None and weight + heavy > size)
@@ -54,7 +56,7 @@ def limited(client: PulsarClient, start: Positions, latest: Positions, rows: int
     return {key: place if key not in full else ends[key] for key, place in latest.items()}
 
 
-def entries(client: PulsarClient, start: Positions, latest: Positions, patience: float, *, sizes: bool = False) -> Iterator[Entry]:
+def entries(client: PulsarClient, start: Positions, latest: Positions, poll_timeout: float, *, sizes: bool = False) -> Iterator[Entry]:
     """Entries between two sets of positions, partitions of a topic in turns."""
     columns = ("ledger", "entry", "key", "value", "headers") if sizes else ("ledger", "entry")
     for topic in sorted({topic for topic, _ in latest}):
@@ -62,17 +64,17 @@ def entries(client: PulsarClient, start: Positions, latest: Positions, patience:
         if not starts:
             continue
         stops = {key: latest[key] for key in starts}
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + poll_timeout
         with client.reader(
             topic, start=starts, stop=stops, columns=columns, receive_memory=AHEAD, create_topic=False, reset="earliest"
         ) as reader:
             while not reader.done:
                 batch = reader.poll(1.0)
                 if batch is not None:
-                    deadline = time.monotonic() + patience
+                    deadline = time.monotonic() + poll_timeout
                     yield from of_batch(batch)
                 elif not reader.done and time.monotonic() >= deadline:
-                    raise TimedOut(f"no record came within {patience:g} s while records were counted", topic=topic)
+                    raise TimedOut(f"no record came within {poll_timeout:g} s while records were counted", topic=topic)
 
 
 def of_batch(batch: Batch) -> Iterator[Entry]:
@@ -99,11 +101,11 @@ class Counter:
         self._upto: Positions = {}
         self._rows = 0
 
-    def count(self, client: PulsarClient, start: Positions, latest: Positions, enough: int, patience: float) -> int:
+    def count(self, client: PulsarClient, start: Positions, latest: Positions, enough: int, poll_timeout: float) -> int:
         if start != self._start:
             self._start, self._upto, self._rows = dict(start), dict(start), 0
         if self._rows < enough:
-            for key, behind, rows, _ in entries(client, self._upto, latest, patience):
+            for key, behind, rows, _ in entries(client, self._upto, latest, poll_timeout):
                 self._upto[key] = behind
                 self._rows += rows
                 if self._rows >= enough:

@@ -259,7 +259,7 @@ class Leading:
             if decision is not None and not decision.ended:
                 try:
                     lost = self.carried_out(driver, decision)
-                    wrong = decision.told(lost, [one.task for one in lost], SETTING) if lost else ""
+                    wrong = decision.text(lost, [one.task for one in lost], SETTING) if lost else ""
                 except TimedOut as why:
                     wrong = f"what of {decision.named} was committed cannot be told: {why}"
             decided = {one.id for one in decision.transactions} if decision is not None else set()

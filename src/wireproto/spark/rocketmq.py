@@ -70,11 +70,11 @@ class RocketMQLog(Log):
                 raise NoMaster(f"{text}: run the query when it is back, or correct the option expectedBrokers")
 
     def partitions(self, client: Client) -> list[TopicPartition]:
-        with self.told():
+        with self.missing_topics():
             return super().partitions(client)
 
     @contextmanager
-    def told(self) -> Iterator[None]:
+    def missing_topics(self) -> Iterator[None]:
         """Say of a topic that is not there what to do."""
         try:
             yield
@@ -97,7 +97,7 @@ class RocketMQLog(Log):
             given = {(topic, name): self.place_from_json(topic, 0, offset) for (topic, name), offset in names.items()}
         except (AttributeError, ValueError, TypeError, OptionError) as why:
             raise self.foreign(tree) from why
-        with self.told():
+        with self.missing_topics():
             queues = self.queues(client, given, "the checkpoint")
         for key, queue in queues.items():
             found[key[0], queue.partition] = moved(queue, number(given[key]))

@@ -49,9 +49,9 @@ def write_options(options: Options) -> RocketMQWriteSettings:
     """Take the writer's options."""
     url = address(options, "nameServer", "rocketmq", between=";")
     client = {"linger": LINGER, **client_options(options, "rocketmq.")}
-    patience = options.seconds("writeTimeout", float(client.get("delivery_timeout", 60.0)) + 30.0)
+    write_timeout = options.seconds("writeTimeout", float(client.get("delivery_timeout", 60.0)) + 30.0)
     return RocketMQWriteSettings(
-        url, client, options.text("topic"), options.flag("includeTimestamp"), patience, options.flag("dedupKeys", True)
+        url, client, options.text("topic"), options.flag("includeTimestamp"), write_timeout, options.flag("dedupKeys", True)
     )
 
 

@@ -10,7 +10,7 @@ A reader lives in one process of the driver for as long as its query; offsets in
 The first micro-batch. Spark keeps ends of micro-batches, not the start of the first one: a query that dies within its first batch asks for
 the initial offset again. Partitions where that may lie further on by then (latest, or a time without a record) have no rows in the first
 batch, whose end pins their place, and says so (`Log.pin`). A first batch whose end does not say so was planned by another connector, which
-keeps its start where this API cannot see it: run again, its rows are lost, and that is told.
+keeps its start where this API cannot see it: run again, its rows are lost, and that is reported.
 
 A topic made again. Beside the positions stand ids of their topics, where the protocol has them. A topic whose id is another one counts as
 lost, and what goes on begins at the beginning of all its partitions, as in those of any new topic.
@@ -79,7 +79,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._committed: Positions | None = None
         self._commit_again = math.inf
         self._away: frozenset[TopicPartition] = frozenset()
-        self._told: dict[str, Any] = {}
+        self._reported: dict[str, Any] = {}
         self._latest: Positions | None = None
         self._target: Positions | None = None
         self._now = False
@@ -142,7 +142,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Args:
             start: where it begins; not given by PySpark 4.0 and 4.1. limit: Spark's own wish: all (Trigger.Once) or as the options say.
         """
-        told = start if start is not None else self._told
+        reported = start if start is not None else self._reported
         begin = self.log.from_json(self.client(), start) if start is not None else self._last
         if begin is not None and begin != self._initial and self.log.lag_only:
             self.committed(begin)
@@ -157,15 +157,15 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             admitted = self.admitted(at, latest)
             at, latest, ids = (begin, begin or {}, known) if admitted is None else (at, admitted, ids)
         self._last, self._ids = latest, ids
-        if pins or not at == begin == latest or not told:
-            told = self.log.pin(self.log.with_ids(self.log.to_json(latest), ids), pins)
-        self._told = told  # the same words for the same places: Spark compares texts
-        return told
+        if pins or not at == begin == latest or not reported:
+            reported = self.log.pin(self.log.with_ids(self.log.to_json(latest), ids), pins)
+        self._reported = reported  # the same words for the same places: Spark compares texts
+        return reported
 
     def newest(self, begin: Positions | None, known: Mapping[str, str]) -> tuple[Positions | None, Positions, dict[str, str]]:
         """Ask where the logs end, or take the end that the query has.
 
-        A broker that has just become leader may tell an end before what it told already: it is asked again.
+        A broker that has just become leader may tell an end before what it reported already: it is asked again.
 
         Args:
             begin: where the micro-batch begins. known: ids of its topics.
@@ -234,7 +234,10 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a micro-batch, after a check that everything in it is still there."""
         if start == end:
-            self._last, self._told = self.log.from_json(self.client(), start), start  # how PySpark 4.0 and 4.1 tell where a query goes on
+            self._last, self._reported = (
+                self.log.from_json(self.client(), start),
+                start,
+            )  # how PySpark 4.0 and 4.1 tell where a query goes on
             self._ids = self.log.ids_in(start)
             return []
         log, client = self.log, self.client()
@@ -259,7 +262,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             begin = {**begin, **foreign}
         begin = self.with_new(begin, stop)
-        self._last, self._told, self._ids = stop, end, ids
+        self._last, self._reported, self._ids = stop, end, ids
         spans: list[Span] = []
         for key in sorted(stop.keys() & begin.keys()):
             if begin[key] < stop[key]:
@@ -291,7 +294,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.committed(self.log.from_json(self.client(), end))
 
     def committed(self, ends: Positions) -> None:
-        """Commit these ends, once. That is for lag tools: where it fails it is told, and tried again later; the query goes on."""
+        """Commit these ends, once. That is for lag tools: where it fails it is reported, and tried again later; the query goes on."""
         if self.log.settings.group is None or (ends == self._committed and time.monotonic() < self._commit_again):
             return
         self._committed, self._commit_again = ends, math.inf

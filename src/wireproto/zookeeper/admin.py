@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from ..due import due
+from ..deadlines import deadline_after
 from ..errors import RoleUnsupported, UsageError
 from ..net.closing import Closing
 from ..net.task import Steps, operation, steps
@@ -39,7 +39,7 @@ class QueueAdmin(Closing):
     @operation
     def list_topics(self, *, timeout: float = 30.0) -> Steps[list[str]]:
         """Paths of the queues directly below the chroot."""
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         names, _ = yield from steps(self._tree.children)("/", timeout=timeout)
 
         calls: list[tuple[str, list[Call[Stat | None]]]] = []
@@ -61,7 +61,7 @@ class QueueAdmin(Closing):
     @operation
     def describe_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[TopicInfo]:
         """Details of the partition: messages waiting, messages in work, the next counter. Raises NoNode."""
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         path = queue_path(topic)
         names, stat = yield from steps(self._tree.children)(join(path, ENTRIES), timeout=timeout)
         taken, _ = yield from steps(self._tree.children)(join(path, TAKEN), timeout=deadline - time.monotonic())
@@ -84,7 +84,7 @@ class QueueAdmin(Closing):
         if config:
             raise UsageError(f"a ZooKeeper queue has no configuration: {', '.join(sorted(config))}")
         with Doubt() as doubt:
-            yield from self._creating(queue_path(topic), acl, due(timeout), doubt)
+            yield from self._creating(queue_path(topic), acl, deadline_after(timeout), doubt)
 
     def _creating(self, path: str, acl: Sequence[ACL] | None, deadline: float, doubt: Doubt) -> Steps[None]:
         for above in parents(path):
@@ -121,7 +121,7 @@ class QueueAdmin(Closing):
         self, topic: str, at: Where = LATEST, *, partitions: Collection[int] | None = None, timeout: float = 30.0
     ) -> Steps[dict[TopicPartition, Position]]:
         """Where EARLIEST (the first message that is there), LATEST (the next counter) or AtTime lies. There is one partition, 0."""
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         entries = join(queue_path(topic), ENTRIES)
         yield from steps(self._tree.catch_up)(entries, timeout=timeout)
         names, stat = yield from steps(self._tree.children)(entries, timeout=deadline - time.monotonic())

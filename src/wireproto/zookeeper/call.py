@@ -8,20 +8,20 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from .._codec import reply_error
-from ..due import due
+from ..deadlines import deadline_after
 from ..errors import BrokerError, Disconnected, ProtocolError, TimedOut, WireprotoError
 from ..net import retry
 from ..net.task import Steps
-from .asking import SETTLE, passing
 from .codes import error
 from .errors import ConnectionLoss, NotYet
+from .request_path import SETTLE, passing
 
 if TYPE_CHECKING:
     from .._net import Call as Sent
     from .events import Watching
     from .link import Link
     from .operations import Request
-    from .within import Within
+    from .session_calls import SessionCalls
 
 T = TypeVar("T")
 
@@ -35,16 +35,16 @@ class Call(Generic[T]):
     out goes on.
     """
 
-    __slots__ = ("_era", "_error", "_finish", "_link", "_request", "_sent", "_settled", "_value", "_watching", "_writes")
+    __slots__ = ("_error", "_finish", "_link", "_request", "_sent", "_session_number", "_settled", "_value", "_watching", "_writes")
 
     def __init__(
-        self, link: Link | Within, request: Request[Any], sent: Sent, finish: Callable[[Any], T] | None, watching: Watching | None
+        self, link: Link | SessionCalls, request: Request[Any], sent: Sent, finish: Callable[[Any], T] | None, watching: Watching | None
     ) -> None:
         self._link = link
         self._request = request
         self._finish = finish
         self._watching = watching
-        self._era = link.era
+        self._session_number = link.session_number
         self._writes: int | None = link.writes
         self._settled = False
         self._value: Any = None
@@ -63,7 +63,7 @@ class Call(Generic[T]):
 
     def wait(self, timeout: float = 30.0) -> bool:
         """Wait without taking the answer; whether it is there, so that `result` will not wait."""
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         if not self._settled and not self._sent.wait(deadline):
             return False
         return self.done or self._link.tasks.drive(self.waiting(deadline), deadline + SETTLE)
@@ -84,7 +84,7 @@ class Call(Generic[T]):
     def result(self, timeout: float = 30.0) -> T:
         """Wait for the answer; returns what the waiting form of the call does, or raises what it raises. TimedOut is no outcome: the
         answer may be asked for again."""
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         if not self._settled:
             if not self._sent.wait(deadline) or self._sent.frame is None or not self._link.events.mailbox.idle:
                 return self._link.tasks.drive(self.getting(deadline), deadline + SETTLE)
@@ -131,7 +131,7 @@ class Call(Generic[T]):
             failures += 1
             if failures > 1:
                 yield min(time.monotonic() + retry.DEFAULT.delay(failures), deadline)
-            self._sent = yield from self._link.submitting(self._request, deadline, self._watching, self._era, lasting=True)
+            self._sent = yield from self._link.submitting(self._request, deadline, self._watching, self._session_number, lasting=True)
 
     def _judge(self, why: WireprotoError, deadline: float, failures: int) -> None:
         """What becomes of a call that was answered so, or not at all: raises, or it is to be sent again."""
@@ -149,14 +149,14 @@ class Call(Generic[T]):
         return value if self._finish is None else self._finish(value)
 
 
-def going_on(call: Call[Any], since: float, patience: float, until: float, what: str) -> Steps[None]:
+def going_on(call: Call[Any], since: float, timeout: float, until: float, what: str) -> Steps[None]:
     """Wait for what a role has asked, until then. Steps.
 
     Raises:
-        NotYet: it goes on, and the role's next call takes what it has come to. TimedOut: it had `patience` seconds, from `since` on.
+        NotYet: it goes on, and the role's next call takes what it has come to. TimedOut: it had `timeout` seconds, from `since` on.
     """
     if not (yield from call.waiting(until)):
-        raise (NotYet if time.monotonic() - since < patience else TimedOut)(f"{what} in time")
+        raise (NotYet if time.monotonic() - since < timeout else TimedOut)(f"{what} in time")
 
 
 def _in_vain(frame: bytes | None) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from .._codec import Message
-from ..due import due
+from ..deadlines import deadline_after
 from ..errors import RoleUnsupported, UsageError
 from ..net.runtime import ClientBase
 from ..net.task import NEVER, Steps, operation
@@ -125,7 +125,7 @@ class ZooKeeperClient(ClientBase[ZooKeeperCluster]):
         """
         if route:
             raise UsageError(f"ZooKeeper has no routes: {', '.join(route)}")
-        return (yield from request(self.cluster.link, message, operation, due(timeout)))
+        return (yield from request(self.cluster.link, message, operation, deadline_after(timeout)))
 
     def ending(self, deadline: float) -> Steps[None]:
         return self.cluster.link.ending(deadline)

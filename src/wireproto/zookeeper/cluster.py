@@ -60,7 +60,7 @@ class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
             self._opening,
             root,
             resolve=self._places,
-            told=self.told,
+            log=self.log,
             identities=identities,
             server_timeout=options.connect_timeout,
             max_frame=options.max_frame,

@@ -9,7 +9,7 @@ A watch that is being set and one that is being taken back at the servers, on on
 the servers would take back both. So do a watch that stays and one of another kind that is being set: how each is asked for rests on what
 is there (`modes`).
 
-Threads: `_deliver` runs in the keeper; `_promptly` in a thread that reads and waits. Must not: send, or wait with the lock held.
+Threads: `_deliver` runs in the I/O thread; `_promptly` in a thread that reads and waits. Must not: send, or wait with the lock held.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import threading
 
     from .._net import Connection, Loop, Push
-    from ..net.told import Told
+    from ..net.client_log import ClientLog
     from .paths import Chroot
 
 
@@ -99,14 +99,14 @@ class Listening:
         era, session: the one that it is about; None: whichever there is.
     """
 
-    __slots__ = ("_listener", "_note", "active", "era", "session")
+    __slots__ = ("_listener", "_note", "active", "session", "session_number")
 
     def __init__(
-        self, listener: Callable[[SessionEvent], Any], note: Callable[[Listening], object], era: int, session: Session | None
+        self, listener: Callable[[SessionEvent], Any], note: Callable[[Listening], object], session_number: int, session: Session | None
     ) -> None:
         self._listener = listener
         self._note = note
-        self.era = era
+        self.session_number = session_number
         self.session = session
         self.active = True
 
@@ -131,9 +131,9 @@ class Events:
         loop: the client's loop.
         root: the chroot.
         lock: the link's; it guards the table of watches too.
-        answered: called in the keeper for the answer to a ping: connection, error code.
+        answered: called in the I/O thread for the answer to a ping: connection, error code.
         told: the client's log.
-        list_again: called in the keeper with the path where a server before 3.9 is to be asked for a watch of the children again.
+        list_again: called in the I/O thread with the path where a server before 3.9 is to be asked for a watch of the children again.
     """
 
     def __init__(
@@ -142,18 +142,18 @@ class Events:
         root: Chroot,
         lock: threading.Lock,
         answered: Callable[[Connection, int], object],
-        told: Told,
+        log: ClientLog,
         list_again: Callable[[str], object],
     ) -> None:
         self.table = WatchTable()
-        self.dispatcher = Dispatcher(loop.name or "zookeeper", told)
+        self.dispatcher = Dispatcher(loop.name or "zookeeper", log)
         self.mailbox = Mailbox(loop, handler=self._deliver, prompt=self._promptly)
         self._loop = loop
         self._root = root
         self._lock = lock
         self._answered = answered
         self._list_again = list_again
-        self._told = told
+        self._log = log
         self._setting: WeakSet[Watching] = WeakSet()  # on their way; a signal handler may keep one from being sent, and it is let go of
         self._removing: dict[str, Event] = {}
         self._listeners: dict[Listening, None] = {}
@@ -315,11 +315,11 @@ class Events:
 
     # -- the session's state ----------------------------------------------------------------------------------------------
 
-    def listen(self, listener: Callable[[SessionEvent], Any], era: int, session: Session | None) -> Listening:
+    def listen(self, listener: Callable[[SessionEvent], Any], session_number: int, session: Session | None) -> Listening:
         """Call a listener with the state of now, and with every change of it; one that is about a session until that has ended."""
         self._loop.check()
         self.dispatcher.prepare()
-        listening = Listening(listener, self.mailbox.put, era, session)
+        listening = Listening(listener, self.mailbox.put, session_number, session)
         self.mailbox.put(listening)
         return listening
 
@@ -360,7 +360,7 @@ class Events:
 
     def _join(self, listening: Listening) -> None:
         session, now = listening.session, self._now
-        if session is not None and listening.era < self._ended:
+        if session is not None and listening.session_number < self._ended:
             self.dispatcher.call([listening.tell], SessionEvent(State.EXPIRED, session.session_id, session.zxid))
             return
         if session is not None and now.state is State.EXPIRED:  # that was the one before
@@ -375,7 +375,7 @@ class Events:
                 self._answered(item.conn, header.err)
                 return
             event = WatcherEvent.decode(item.frame, start=HEADER)
-            told = WatchedEvent(EventType(event.type), KeeperState(event.state), self._root.back(event.path or ""), header.zxid)
+            watched = WatchedEvent(EventType(event.type), KeeperState(event.state), self._root.back(event.path or ""), header.zxid)
         except (ProtocolError, ValueError) as why:
             item.conn.close(f"an event that does not decode: {why}")
             return
@@ -383,9 +383,9 @@ class Events:
             callbacks = self.table.fire(event.type, event.path or "")
             list_again = event.type == EventType.NODE_CHILDREN_CHANGED and header.zxid == -1 and self._both(event.path or "")
         if item.conn is self._joining:
-            self._early.append((callbacks, told))
+            self._early.append((callbacks, watched))
         else:
-            self.dispatcher.call(callbacks, told)
+            self.dispatcher.call(callbacks, watched)
         if list_again:
             self._list_again(event.path or "")
 
@@ -396,8 +396,8 @@ class Events:
     def _tell_early(self) -> None:
         self._joining = None
         early, self._early = self._early, []
-        for callbacks, told in early:
-            self.dispatcher.call(callbacks, told)
+        for callbacks, watched in early:
+            self.dispatcher.call(callbacks, watched)
 
     def _note(self, watching: Watching, frame: bytes | None) -> None:
         kind: str | None = None
@@ -412,7 +412,7 @@ class Events:
             watching.over()
         if kind is not None and many >= MANY and doubled(many):
             text = "%d callbacks wait for %s %s: one that is passed in each round of a loop is kept until the watch fires"
-            self._told.warning(("callbacks", kind, watching.path), text, many, _WAITED_FOR[kind], self._root.back(watching.path))
+            self._log.warning(("callbacks", kind, watching.path), text, many, _WAITED_FOR[kind], self._root.back(watching.path))
 
 
 def _set(watching: Watching, frame: bytes | None) -> str | None:

@@ -16,11 +16,11 @@ sees of a lost connection:
     | any, and the session    | a write in flight: ConnectionLoss; all else: SessionExpired, be it waiting or about to be repeated.  |
     |   expired meanwhile     |   Then a new session is opened, ephemeral nodes and watches of the old one are gone                  |
 
-A call belongs to the session of the moment when it was made (`era`); `within.Within` binds calls to one session, or to whichever there is.
+A call belongs to the session of the moment when it was made (`session_number`); `session_calls.SessionCalls` binds calls to one session, or to whichever there is.
 Before a write is sent, and whenever somebody asks, the session's state is held against the clock: a process that was stopped learns that
 its session may be gone (LOST) before it writes.
 
-Threads: any thread calls; `lost` and `_answered` run in the keeper, `_reconnecting` and the search are tasks, one after the other. One lock
+Threads: any thread calls; `lost` and `_answered` run in the I/O thread, `_reconnecting` and the search are tasks, one after the other. One lock
 guards the session, the table of watches and which connection is the current one; it is never held while waiting.
 """
 
@@ -56,23 +56,23 @@ from ..net.dial import was_reset
 from ..net.task import NEVER, Steps, Tasks
 from . import modes
 from .acl import OPEN
-from .asking import ANY, NOW, SETTLE, Asking
 from .codes import KeeperState, SessionClosedRequireSaslAuth, SessionExpired, error
 from .events import IF_EXISTS, Events, Listening, Watching
-from .greeting import Greeting
+from .liveness import Liveness
 from .lookups import Places
 from .messages import ACL, RequestHeader
 from .operations import Request, nothing
-from .search import Search
+from .quorum_search import QuorumSearch
+from .request_path import ANY, NOW, SETTLE, RequestPath
+from .serial_executor import SerialExecutor
 from .session import CONNECTED, Session, SessionEvent, State
-from .turns import Turns
-from .vitals import Vitals
+from .session_setup import SessionSetup
 from .watch import CHILD, DATA, PACKET
 
 if TYPE_CHECKING:
     from .._net import Connection, Loop
     from ..net.address import SocketAddress
-    from ..net.told import Told
+    from ..net.client_log import ClientLog
     from ..url import Address
     from .paths import Chroot
 
@@ -84,7 +84,7 @@ FAREWELL = 5.0
 _THERE = (*CONNECTED, State.SUSPENDED, State.LOST)
 
 
-class Link(Asking):
+class Link(RequestPath):
     """One session over an ensemble.
 
     Args:
@@ -113,7 +113,7 @@ class Link(Asking):
         root: Chroot,
         *,
         resolve: Callable[[Address, float], Steps[list[SocketAddress]]],
-        told: Told,
+        log: ClientLog,
         identities: Sequence[tuple[str, bytes]] = (),
         server_timeout: float = 10.0,
         max_frame: int = 0xFFFFF,
@@ -123,11 +123,11 @@ class Link(Asking):
         self.session = session
         self.root = root
         self.acl = acl
-        self.era = 0  # how many sessions have ended
+        self.session_number = 0  # how many sessions have ended
         self.writes = 0  # how many requests were sent that must not be repeated; two threads' may count as one
         self.tasks = tasks
         self._loop = loop
-        self.told = told
+        self.log = log
         self._servers = list(servers)
         self._next_server = 0
         self._dial = dial
@@ -138,12 +138,12 @@ class Link(Asking):
         self._packet = min(PACKET, max_frame // 2)
         self._rounds = rounds
         self._lock = threading.Lock()
-        self.events = Events(loop, root, self._lock, self._answered, told, self._list_again)
-        self._vitals = Vitals(loop, session, self._lock, lambda: self._conn, self._set_state)
-        self._greeting = Greeting()
-        self._turns = Turns(tasks, "keeping the session")
+        self.events = Events(loop, root, self._lock, self._answered, log, self._list_again)
+        self._liveness = Liveness(loop, session, self._lock, lambda: self._conn, self._set_state)
+        self._session_setup = SessionSetup()
+        self._executor = SerialExecutor(tasks, "keeping the session")
         another = lambda: self._establishing(time.monotonic() + server_timeout)  # noqa: E731
-        self._search = Search(loop, lambda: self._conn, self._turns, another, self._reconnecting, self._run_hooks)
+        self._quorum_search = QuorumSearch(loop, lambda: self._conn, self._executor, another, self._reconnecting, self._run_hooks)
         self._conn: Connection | None = None
         self._ready = Event(loop)
         self._since = 0.0  # when the connection of now, or the last one, was ready
@@ -156,7 +156,7 @@ class Link(Asking):
 
     # -- the connection of now --------------------------------------------------------------------------------------------
 
-    def connection(self, deadline: float, within: int = ANY) -> Connection:
+    def connection(self, deadline: float, session_number: int = ANY) -> Connection:
         """The current connection, handshake done; waits for one until `deadline`.
 
         Raises:
@@ -164,16 +164,16 @@ class Link(Asking):
             TimedOut: no server could be reached in time; the text names the last reason.
             AuthError: the ensemble refused the credentials.
         """
-        return self.tasks.drive(self.connecting(deadline, within), deadline + SETTLE)
+        return self.tasks.drive(self.connecting(deadline, session_number), deadline + SETTLE)
 
-    def connecting(self, deadline: float, within: int = ANY) -> Steps[Connection]:
+    def connecting(self, deadline: float, session_number: int = ANY) -> Steps[Connection]:
         """`connection`, as steps."""
         self._loop.check()
         while True:
             with self._lock:
                 if self._failure is not None:
                     raise self._failure
-                self.still(within)
+                self.still(session_number)
                 if self._conn is not None:
                     return self._conn
                 ready, last = self._ready, self._last_error
@@ -188,7 +188,7 @@ class Link(Asking):
         A server that accepts and hangs up is asked again for a while: it starts, or has no quorum yet. Not so in the middle of TLS: that is
         the wrong port. A silent one is asked until `deadline`, and so is one that resets: it has too many connections from this address.
         """
-        patience = min(deadline, time.monotonic() + self._server_timeout)
+        server_deadline = min(deadline, time.monotonic() + self._server_timeout)
         waits = retry.Waits(self._rounds)
         before: TransportError | None = None
         full = False  # it resets now and then, as one does that takes no more connections
@@ -202,7 +202,7 @@ class Link(Asking):
                 hung_up = isinstance(why, Disconnected) or (isinstance(why.__cause__, Disconnected) and not isinstance(why, TlsError))
                 again = time.monotonic() + waits.next()
                 full = full or (hung_up and was_reset(why))
-                until = deadline if isinstance(why, Unanswered) or (hung_up and full) else patience if hung_up else 0.0
+                until = deadline if isinstance(why, Unanswered) or (hung_up and full) else server_deadline if hung_up else 0.0
                 if again >= until or (yield self._closing, again):
                     if before is not why:
                         raise before from None
@@ -222,7 +222,7 @@ class Link(Asking):
     @property
     def seeking(self) -> bool:
         """Whether only a server with a quorum will do just now, as it does for the end of a session."""
-        return self._search.active or self._closing.done
+        return self._quorum_search.active or self._closing.done
 
     @property
     def failure(self) -> WireprotoError | None:
@@ -232,15 +232,15 @@ class Link(Asking):
     def own(self) -> tuple[int, Session]:
         """The session of now, and its number."""
         with self._lock:
-            return self.era, self.session
+            return self.session_number, self.session
 
-    def listen(self, listener: Callable[[SessionEvent], Any], era: int = ANY, session: Session | None = None) -> Listening:
+    def listen(self, listener: Callable[[SessionEvent], Any], session_number: int = ANY, session: Session | None = None) -> Listening:
         """Have `listener(event)` called in the dispatcher's thread with the state of now and at each change, until the result is called.
 
         Args:
             era, session: the one that it is about; of others it is not told.
         """
-        return self.events.listen(listener, era, session)
+        return self.events.listen(listener, session_number, session)
 
     @property
     def state(self) -> State:
@@ -250,14 +250,14 @@ class Link(Asking):
 
     def look(self) -> None:
         """Hold the session's state against the clock."""
-        self._vitals.look()
+        self._liveness.look()
 
     def safe_for(self) -> float:
-        """Seconds for which no leader can have ended the session; 0.0 when one may have. See `Vitals`."""
-        return self._vitals.safe_for()
+        """Seconds for which no leader can have ended the session; 0.0 when one may have. See `Liveness`."""
+        return self._liveness.safe_for()
 
     def on_ready(self, hook: Callable[[], Any]) -> None:
-        """Have `hook()` called after each reconnect, and when nothing will come any more (`failure`), in the keeper; it must not
+        """Have `hook()` called after each reconnect, and when nothing will come any more (`failure`), in the I/O thread; it must not
         block. Held weakly when it is a method."""
         with self._lock:
             if len(self._hooks) >= self._many_hooks:
@@ -273,30 +273,30 @@ class Link(Asking):
             if (hook := reference()) is not None:
                 hook()
 
-    def identifying(self, scheme: str, credential: bytes, deadline: float, within: int = ANY) -> Steps[None]:
+    def identifying(self, scheme: str, credential: bytes, deadline: float, session_number: int = ANY) -> Steps[None]:
         """Give an identity now and on every later connection, also when nobody answered in time.
 
         Raises AuthFailed when it is refused, SessionExpired when that session has ended: then it is kept no more.
         """
         self._loop.check()
-        self.still(within)
+        self.still(session_number)
         given = scheme, credential
         with self._lock:
             new = given not in self._identities
             if new:
                 self._identities.append(given)
         try:
-            yield from self._giving(scheme, credential, deadline, within)
+            yield from self._giving(scheme, credential, deadline, session_number)
         except BrokerError:
             if new:
                 self.forget_identity(scheme, credential)
             raise
 
-    def _giving(self, scheme: str, credential: bytes, deadline: float, within: int) -> Steps[None]:
+    def _giving(self, scheme: str, credential: bytes, deadline: float, session_number: int) -> Steps[None]:
         while True:
-            conn = yield from self.connecting(deadline, within)
+            conn = yield from self.connecting(deadline, session_number)
             try:
-                yield from self._greeting.authenticate(conn, scheme, credential, deadline)
+                yield from self._session_setup.authenticate(conn, scheme, credential, deadline)
             except Disconnected as why:
                 self.lost(conn, why)
             else:
@@ -321,7 +321,7 @@ class Link(Asking):
         if conn is not None or there:
             why = yield from self._farewell(conn, deadline, there=there, once=state is State.LOST)
             if why is not None:
-                self.told.info("end", "the session is not ended at the server: %s", why)
+                self.log.info("end", "the session is not ended at the server: %s", why)
         yield from self.events.ending(KeeperState.CLOSED, deadline)
         self.events.dispatcher.stop()
 
@@ -340,8 +340,8 @@ class Link(Asking):
         why: object = "none was reached"
         if conn is not None:
             try:
-                patience = min(self.session.dead_after, self._server_timeout)
-                yield from self._leaving(conn, min(deadline, begin + patience), FAREWELL / 2 if there else patience)
+                timeout = min(self.session.dead_after, self._server_timeout)
+                yield from self._leaving(conn, min(deadline, begin + timeout), FAREWELL / 2 if there else timeout)
                 return None
             except WireprotoError as error:
                 why = error
@@ -370,7 +370,7 @@ class Link(Asking):
                     conn = yield from self._dial(address, self._leaving_by(until, len(offered)), offered)
                     copy.copy(self.session).connected(*conn.context)
                     for scheme, credential in list(self._identities):
-                        yield from self._greeting.authenticate(conn, scheme, credential, until)
+                        yield from self._session_setup.authenticate(conn, scheme, credential, until)
                     yield from self._leaving(conn, until, FAREWELL)
                     return None
                 except SessionExpired:
@@ -445,7 +445,7 @@ class Link(Asking):
         """Dial one server, take up the session there, and make its connection the current one."""
         conn = yield from self._dial(address, deadline, places)
         answer, sent = conn.context
-        self._vitals.look()  # LOST comes before EXPIRED
+        self._liveness.look()  # LOST comes before EXPIRED
         try:
             if self._closing.done:  # the session may be at its end elsewhere, which is no reason to open another one
                 raise Closed("the client is closed")
@@ -470,16 +470,16 @@ class Link(Asking):
             yield from self.events.settling(deadline)  # what the connection before still told is noted before the table is read
             self.events.route(conn)
             for scheme, credential in list(self._identities):
-                yield from self._greeting.authenticate(conn, scheme, credential, deadline)
+                yield from self._session_setup.authenticate(conn, scheme, credential, deadline)
             with self._lock:
                 packets = list(self.events.table.rearm(self.session.zxid, self._packet))
-            yield from self._greeting.arm(conn, packets, deadline, self._share(1))
+            yield from self._session_setup.arm(conn, packets, deadline, self._share(1))
             with self._lock:
                 if self._closing.done:
                     raise Closed("the client is closed")
                 self._conn = conn
                 self._since = time.monotonic()
-                self._vitals.begin(conn)
+                self._liveness.begin(conn)
                 self._last_error = None
                 self._set_state(self.session.state)
                 ready = self._ready
@@ -490,13 +490,13 @@ class Link(Asking):
         ready.set(conn)
         conn.on_lost(lambda why: self.lost(conn, why))
         if self.session.read_only:
-            self._search.begin(conn)
+            self._quorum_search.begin(conn)
 
     # -- loss and return --------------------------------------------------------------------------------------------------
 
     def lost(self, conn: Connection, why: Exception | None) -> None:
         """The connection is gone: callers wait for the next one, which a task makes."""
-        self._vitals.look()
+        self._liveness.look()
         with self._lock:
             if self._conn is not conn:
                 return
@@ -510,7 +510,7 @@ class Link(Asking):
                 return
             if self.session.state is not State.LOST:
                 self._set_state(State.SUSPENDED)
-        self._turns.add(self._reconnecting())
+        self._executor.add(self._reconnecting())
 
     def _reconnecting(self) -> Steps[None]:
         """Round after round, until a server takes the session up or the client is closed."""
@@ -523,7 +523,7 @@ class Link(Asking):
             except (AuthError, Closed):
                 return
             except WireprotoError as why:
-                self.told.warning("round", "no server takes the session, tried again: %s", why)
+                self.log.warning("round", "no server takes the session, tried again: %s", why)
             except Exception:
                 log.exception("reconnecting failed")
             else:
@@ -541,9 +541,9 @@ class Link(Asking):
 
     def _expired(self, deadline: float) -> Steps[None]:
         with self._lock:
-            self.era += 1
+            self.session_number += 1
             self._set_state(State.EXPIRED)
-            self.session = self._vitals.session = self.session.next()
+            self.session = self._liveness.session = self.session.next()
             ready, self._ready = self._ready, Event(self._loop)
         ready.set()  # who waits for a connection of the session that has ended is told now
         yield from self.events.ending(KeeperState.EXPIRED, deadline)
@@ -569,10 +569,10 @@ class Link(Asking):
 
     def _set_state(self, state: State) -> None:
         self.session.state = state
-        self.told.info(("state", state), "session 0x%x: %s", self.session.session_id, state.name)
+        self.log.info(("state", state), "session 0x%x: %s", self.session.session_id, state.name)
         self.events.changed(SessionEvent(state, self.session.session_id, self.zxid))
 
-    # -- keeper -----------------------------------------------------------------------------------------------------------
+    # -- I/O thread -----------------------------------------------------------------------------------------------------------
 
     def _list_again(self, path: str) -> None:
         """A server before 3.9 has told of a node's children once, where a watch stands for one that stays: ask for the next time."""
@@ -587,7 +587,7 @@ class Link(Asking):
     def _answered(self, conn: Connection, err: int) -> None:
         """A ping was."""
         if not err:
-            self._vitals.answered(conn)
+            self._liveness.answered(conn)
             return
         why = error(err, "the server refuses this client's pings", peer=conn.peer)
         if err == SessionClosedRequireSaslAuth.code:

@@ -27,10 +27,10 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, Self
 
 from .._codec import BriefLock
-from ..due import due
+from ..deadlines import deadline_after
 from ..errors import BrokerError, BufferFull, Closed, Disconnected, TimedOut, ValueUnsupported, WireprotoError
-from ..flow.unflushed import Sends
-from ..flow.untold import Untold
+from ..flow.unacked_warning import Sends
+from ..flow.unreported_errors import UnreportedErrors
 from ..net.task import NEVER, Steps, after, operation, steps
 from ..position import LogOffset
 from ..records import Headers
@@ -96,11 +96,11 @@ class QueueReceipt:
 
     def position(self, timeout: float | None = None) -> LogOffset:
         """Wait until the message is in the queue; its counter there."""
-        deadline = due(self._producer.delivery_timeout if timeout is None else timeout)
+        deadline = deadline_after(self._producer.delivery_timeout if timeout is None else timeout)
         if not self.done:
             self._producer._tasks.drive(self._producer.settling(deadline, self), NEVER)
         if self.error is not None:
-            self._producer._untold.told(self.serial)
+            self._producer._unreported.reported(self.serial)
             raise copy(self.error)
         assert self.where is not None
         return self.where
@@ -160,12 +160,12 @@ class QueueProducer(Sends):
         self._proved = SMALL  # bytes of the largest request that was answered
         self._doubted = self._twice = -1  # serials up to which there is what was left unanswered, and what was for a second time
         self._lone = (-1, 0)  # serial of the one that was alone on the last connection, which ended; on so many in a row
-        self._untold = Untold()
+        self._unreported = UnreportedErrors()
         self._closed = False
 
     def opening(self, acl: Sequence[ACL] | None, timeout: float) -> Steps[Self]:
         """See that the queue is there, with this access list where it is made. Steps."""
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         for part in (ENTRIES, TAKEN):
             yield from steps(self._tree.ensure)(join(self._path, part), acl=acl, timeout=deadline - time.monotonic())
         self._link.on_ready(self._pump)
@@ -182,7 +182,7 @@ class QueueProducer(Sends):
         timeout: float = 30.0,
     ) -> QueueReceipt:
         """Take one message; see `Producer.send`. A key, headers, a timestamp and partitions other than 0 raise ValueUnsupported."""
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         receipt = self._record(value, key, headers, timestamp, partition)
         if not self._taken(receipt):
             self._account.take(receipt.size, deadline)
@@ -200,7 +200,7 @@ class QueueProducer(Sends):
         timeout: float = 30.0,
     ) -> Steps[QueueReceipt]:
         """`send`, as steps."""
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         receipt = self._record(value, key, headers, timestamp, partition)
         if not self._taken(receipt):
             yield from self._account.taking(receipt.size, deadline)
@@ -212,7 +212,7 @@ class QueueProducer(Sends):
         """Take many messages; returns one receipt, of the last of them."""
         from .._codec import Columns
 
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         batch = columns if isinstance(columns, Columns) else Columns.from_arrow(columns)
         keys, headers = batch.keys(), batch.headers()
         partitions: Sequence[int | None] = batch.partitions() or [partition] * len(batch)
@@ -226,7 +226,7 @@ class QueueProducer(Sends):
     @operation
     def flush(self, timeout: float = 30.0) -> Steps[None]:
         """Wait until every message taken so far is answered; raises the first failure that no receipt has told."""
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         with self._lock:
             last = self._unanswered[-1] if self._unanswered else None
         if last is not None:
@@ -239,14 +239,14 @@ class QueueProducer(Sends):
                     raise
                 with self._lock:
                     self._give_up(self._link.failure)  # which is told below, once, behind a failure that came before it
-        failed = self._untold.take()
+        failed = self._unreported.take()
         if failed is not None:
             raise copy(failed)
 
     @operation
     def close(self, timeout: float = 30.0) -> Steps[None]:
         """Take no more, and flush; what is not answered by then fails with Closed, and may be in the queue all the same."""
-        due(timeout)
+        deadline_after(timeout)
         with self._lock:
             if self._closed:
                 return
@@ -368,7 +368,7 @@ class QueueProducer(Sends):
             self._look_later()
         if again:
             cause = again[0].error
-            self._link.told.info(("sent again", self.topic), "%s: %d records are sent again: %s", self.topic, len(again), cause)
+            self._link.log.info(("sent again", self.topic), "%s: %d records are sent again: %s", self.topic, len(again), cause)
 
     def _doubt(self, lost: Connection) -> None:
         """Note what this connection left unanswered; it may be what ended it. Under the lock."""
@@ -442,7 +442,7 @@ class QueueProducer(Sends):
             self._again = True
 
     def _look(self) -> None:
-        """The keeper's timer."""
+        """The I/O thread's timer."""
         with self._lock:
             self._again = False
         self._pump()
@@ -514,11 +514,11 @@ class QueueProducer(Sends):
 
     def _not_stored(self, receipt: QueueReceipt, why: WireprotoError) -> None:
         self._failed(receipt, why.with_context(topic=self.topic))
-        self._link.told.warning(("not stored", self.topic, type(why)), "%d records were not stored: %s", 1, why)
+        self._link.log.warning(("not stored", self.topic, type(why)), "%d records were not stored: %s", 1, why)
 
     def _failed(self, receipt: QueueReceipt, why: WireprotoError) -> None:
-        if receipt.serial not in self._untold:
-            self._untold.note(receipt.serial, why)
+        if receipt.serial not in self._unreported:
+            self._unreported.note(receipt.serial, why)
         receipt.error = why
 
     def _let_go(self, receipt: QueueReceipt) -> None:

@@ -24,19 +24,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from .._codec import ColumnsBuilder
-from ..due import due
+from ..deadlines import deadline_after
 from ..errors import BrokerError, Closed, Revoked, TimedOut, WireprotoError
 from ..flow.parting import PartingRole
 from ..net.retry import Waits
 from ..net.task import NEVER, Steps, operation, steps
 from ..records import Delivery
-from .asking import passing
 from .call import going_on
 from .codes import BadVersion, NoAuth, NodeExists, NoNode, SessionExpired
 from .errors import ConnectionLoss, Doubt, NotYet
 from .layout import ENTRIES, TAKEN, Entry, by_priority, queue_path
 from .multi import Delete, Operation, Set
 from .paths import join
+from .request_path import passing
 
 if TYPE_CHECKING:
     from ..net.task import Task
@@ -145,7 +145,7 @@ class QueueWorker(PartingRole):
         return delivery
 
     def _receiving(self, timeout: float) -> Steps[Delivery | None]:
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         with self._only:
             try:
                 return (yield from self._receive(deadline))
@@ -404,7 +404,7 @@ class QueueWorker(PartingRole):
 
     @operation
     def _end(self, held: Claim, delivery: Delivery, ack: bool, timeout: float, wait: bool = False) -> Steps[None]:
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         name, version, scope = held.name, held.version, held.scope
         if self._claims.get(name) is not held:
             raise self._revoked(delivery, name)
@@ -443,7 +443,7 @@ class QueueWorker(PartingRole):
     def _checked(self, held: Claim | Claiming, deadline: float) -> Steps[bool]:
         """`_ours`, which goes on when time runs out (TimedOut): the next call takes what it has come to."""
         if held.check is None:
-            ours = self._ours(join(self._taken, held.name), held.scope, due(PATIENCE))
+            ours = self._ours(join(self._taken, held.name), held.scope, deadline_after(PATIENCE))
             held.check = self._tasks.spawn(ours, f"looking whether {held.name} is ours")
         check = held.check
         if not (yield check, deadline):

@@ -17,18 +17,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from .._codec import ColumnsBuilder
-from ..due import due
+from ..deadlines import deadline_after
 from ..errors import BrokerError, DataLoss, TimedOut, WireprotoError
 from ..flow.role import Role
 from ..net.task import NEVER, Steps, operation, steps
 from ..position import EARLIEST, AtTime, Position, TopicPartition, Where
 from ..records import Batch
-from .asking import passing
 from .call import going_on
 from .codes import NoNode
 from .errors import NotYet
 from .layout import ENTRIES, Entry, by_sequence, next_sequence, position, queue_path, resolve
 from .paths import join
+from .request_path import passing
 
 if TYPE_CHECKING:
     from .call import Call
@@ -85,7 +85,7 @@ class QueueReader(Role):
     def opening(cls, tree: Tree, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, timeout: float = 30.0) -> Steps[Self]:
         """Make a reader. Steps."""
         made = cls(tree, topic)
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         made._next = yield from made._resolve(start, deadline, "start")
         if stop is not None:
             made._stop = yield from made._resolve(stop, deadline, "stop")
@@ -107,7 +107,7 @@ class QueueReader(Role):
 
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
         """`poll`, as steps."""
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         until = max(deadline, time.monotonic() + LEAST)
         with self._only:
             try:
@@ -138,7 +138,7 @@ class QueueReader(Role):
     def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
         """Go on from there."""
         with self._only:
-            self._next = yield from self._resolve(where, due(timeout), "seek")
+            self._next = yield from self._resolve(where, deadline_after(timeout), "seek")
             self._found.clear()
             self._asked.clear()
             self._checking = None

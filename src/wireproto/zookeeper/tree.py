@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, cast
 
-from ..due import due
+from ..deadlines import deadline_after
 from ..errors import Closed, TimedOut, ValueUnsupported, WireprotoError
 from ..net.closing import Closing
 from ..net.task import Steps, operation
@@ -31,15 +31,15 @@ from .messages import ACL, AddWatchRequest, CheckWatchesRequest, ClientInfo, Rec
 from .paths import CONFIG, Chroot, join
 from .paths import parents as parents_of
 from .session import SessionEvent, State
+from .session_calls import Scope, SessionCalls, StepCalls
 from .watch import PERSISTENT, RECURSIVE, Watch
-from .within import Scope, Stepwise, Within
 
 T = TypeVar("T")
 P = ParamSpec("P")
 REMEMBERED, REMEMBERED_LENGTH = 512, 200
 """Paths that a tree keeps something of, by kind, and characters of a path that it keeps one for."""
 LATE = 0.5
-"""Seconds beyond its own time after which a task is not waited for: the keeper is busy."""
+"""Seconds beyond its own time after which a task is not waited for: the I/O thread is busy."""
 
 
 class Known(dict[str, T]):
@@ -66,7 +66,7 @@ class Known(dict[str, T]):
 
 
 def stepwise(method: Callable[P, T]) -> Callable[P, T]:
-    """Mark a method that hands on what one call of the link gives: over `Stepwise` it gives that call's steps (`steps_of`)."""
+    """Mark a method that hands on what one call of the link gives: over `StepCalls` it gives that call's steps (`steps_of`)."""
     method.__wrapped__ = lambda tree, *args, **given: method(tree.stepping, *args, **given)  # type: ignore[attr-defined]
     return method
 
@@ -74,7 +74,7 @@ def stepwise(method: Callable[P, T]) -> Callable[P, T]:
 class Tree(Closing):
     """The tree of nodes. Made by ``client.tree()``; closing it does nothing, the client holds the session."""
 
-    def __init__(self, link: Link | Within, loop: Any) -> None:
+    def __init__(self, link: Link | SessionCalls, loop: Any) -> None:
         self._link = link
         self._loop = loop
         self.tasks = self._tasks = link.tasks
@@ -90,9 +90,9 @@ class Tree(Closing):
     def get(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> tuple[bytes | None, Stat]:
         """A node's data (None where it has null) and stat. `watch` is called when it is written or deleted."""
         if watch is None:
-            return self._link.call(self._gets[path], due(timeout))
+            return self._link.call(self._gets[path], deadline_after(timeout))
         watching = self._watching(DATA, path, watch)
-        return self._link.call(op.get(self._root.out(path), path, watch is not None), due(timeout), watching)
+        return self._link.call(op.get(self._root.out(path), path, watch is not None), deadline_after(timeout), watching)
 
     @stepwise
     def get_async(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Call[tuple[bytes | None, Stat]]:
@@ -105,9 +105,9 @@ class Tree(Closing):
     def exists(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Stat | None:
         """A node's stat, or None when there is no such node. `watch` is called when it is created, written or deleted."""
         if watch is None:
-            return self._link.call(self._looks[path], due(timeout))
+            return self._link.call(self._looks[path], deadline_after(timeout))
         watching = self._watching(IF_EXISTS, path, watch)
-        return self._link.call(op.exists(self._root.out(path), path, watch is not None), due(timeout), watching)
+        return self._link.call(op.exists(self._root.out(path), path, watch is not None), deadline_after(timeout), watching)
 
     @stepwise
     def exists_async(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Call[Stat | None]:
@@ -120,7 +120,7 @@ class Tree(Closing):
     def children(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> tuple[list[str], Stat]:
         """Names of a node's children, in no order, and its stat. `watch` is called when one comes or goes, or the node is deleted."""
         watching = self._watching(CHILD, path, watch)
-        return self._link.call(op.children(self._root.out(path), path, watch is not None), due(timeout), watching)
+        return self._link.call(op.children(self._root.out(path), path, watch is not None), deadline_after(timeout), watching)
 
     @stepwise
     def children_async(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Call[tuple[list[str], Stat]]:
@@ -130,7 +130,7 @@ class Tree(Closing):
     @stepwise
     def get_acl(self, path: str, *, timeout: float = 30.0) -> tuple[tuple[ACL, ...], Stat]:
         """A node's access list and stat; `stat.aversion` is the list's version."""
-        return self._link.call(op.get_acl(self._root.out(path), path), due(timeout))
+        return self._link.call(op.get_acl(self._root.out(path), path), deadline_after(timeout))
 
     @operation
     def sync(self, path: str = "/", *, timeout: float = 30.0) -> Steps[str]:
@@ -138,7 +138,7 @@ class Tree(Closing):
 
         The leader answers at once, and may show a write a moment after the server that told its writer; see `catch_up`.
         """
-        return self._root.back((yield from self._link.calling(op.sync(self._root.out(path), path), due(timeout))))
+        return self._root.back((yield from self._link.calling(op.sync(self._root.out(path), path), deadline_after(timeout))))
 
     @stepwise
     def catch_up(self, path: str = "/", *, timeout: float = 30.0) -> Any:
@@ -149,7 +149,7 @@ class Tree(Closing):
         """
         request = multi_module.request([multi_module.Check(path)], self._root)
         request.repeats = True
-        return self._link.call(request, due(timeout))
+        return self._link.call(request, deadline_after(timeout))
 
     @operation
     def ephemerals(self, prefix: str = "/", *, timeout: float = 30.0) -> Steps[list[str]]:
@@ -157,13 +157,13 @@ class Tree(Closing):
 
         They are compared as text: ``/lock`` is the beginning of ``/locks/a``, too, ``/lock/`` is not.
         """
-        found = yield from self._link.calling(op.ephemerals(self._root.out(prefix, sequence=True), prefix), due(timeout))
+        found = yield from self._link.calling(op.ephemerals(self._root.out(prefix, sequence=True), prefix), deadline_after(timeout))
         return [self._root.back(path) for path in found if self._root.holds(path)]
 
     @stepwise
     def count(self, path: str = "/", *, timeout: float = 30.0) -> int:
         """How many nodes lie below a path, at any depth (servers from 3.6)."""
-        return self._link.call(op.count(self._root.out(path), path), due(timeout))
+        return self._link.call(op.count(self._root.out(path), path), deadline_after(timeout))
 
     # -- writes -----------------------------------------------------------------------------------------------------------
 
@@ -195,8 +195,8 @@ class Tree(Closing):
         Raises:
             NodeExists, NoNode (no parent), NoChildrenForEphemerals.
         """
-        deadline = due(timeout)
-        scope = self.session_scope() if parents and self._link.era != ANY else self  # one session for all of it
+        deadline = deadline_after(timeout)
+        scope = self.session_scope() if parents and self._link.session_number != ANY else self  # one session for all of it
         kind: dict[str, Any] = {"ephemeral": ephemeral, "sequence": sequence, "container": container, "ttl": ttl, "acl": self._access(acl)}
         request = op.create(self._root.out(path, sequence=sequence), path, data, **kind)
         with Doubt() as doubt:
@@ -220,19 +220,19 @@ class Tree(Closing):
         """As `create`, without `parents`; returns the new node's stat too (servers from 3.5)."""
         kind["acl"] = self._access(kind.get("acl"))
         request = op.create2(self._root.out(path, sequence=bool(kind.get("sequence"))), path, data, **kind)
-        made, stat = yield from self._link.calling(request, due(timeout))
+        made, stat = yield from self._link.calling(request, deadline_after(timeout))
         return self._root.back(made), stat
 
     @operation
     def ensure(self, path: str, *, acl: Sequence[ACL] | None = None, timeout: float = 30.0) -> Steps[bool]:
         """See that a node and those above it exist; whether it had to be created."""
         with Doubt() as doubt:
-            return (yield from self._ensure(self._root.out(path), acl, due(timeout), doubt))
+            return (yield from self._ensure(self._root.out(path), acl, deadline_after(timeout), doubt))
 
     @stepwise
     def set(self, path: str, data: bytes | None, *, version: int = -1, timeout: float = 30.0) -> Stat:
         """Write a node's data; `version` demands that it has this data version (-1: any). Returns the new stat."""
-        return self._link.call(op.set_data(self._writes[path], path, data, version), due(timeout))
+        return self._link.call(op.set_data(self._writes[path], path, data, version), deadline_after(timeout))
 
     @stepwise
     def set_async(self, path: str, data: bytes | None, *, version: int = -1, timeout: float = 30.0) -> Call[Stat]:
@@ -241,7 +241,7 @@ class Tree(Closing):
     @operation
     def delete(self, path: str, *, version: int = -1, recursive: bool = False, timeout: float = 30.0) -> Steps[None]:
         """Delete a node; `recursive`: what is below it first. Raises NoNode, NotEmpty, BadVersion, NoAuth (also: children not listed)."""
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         request = op.delete(self._root.out(path), path, version)
         if not recursive:
             yield from self._link.calling(request, deadline)
@@ -269,7 +269,7 @@ class Tree(Closing):
     @stepwise
     def set_acl(self, path: str, acl: Sequence[ACL], *, version: int = -1, timeout: float = 30.0) -> Stat:
         """Replace a node's access list; `version` demands that the list has this version (`stat.aversion`)."""
-        return self._link.call(op.set_acl(self._root.out(path), path, acl, version), due(timeout))
+        return self._link.call(op.set_acl(self._root.out(path), path, acl, version), deadline_after(timeout))
 
     @stepwise
     def multi(self, operations: Sequence[multi_module.Operation], *, timeout: float = 30.0) -> list[Any]:
@@ -281,7 +281,7 @@ class Tree(Closing):
         Raises:
             the error of the write that failed, with its place as `index`; nothing was done.
         """
-        return self._link.call(multi_module.request(operations, self._root, self._link.acl), due(timeout))
+        return self._link.call(multi_module.request(operations, self._root, self._link.acl), deadline_after(timeout))
 
     @stepwise
     def multi_async(self, operations: Sequence[multi_module.Operation], *, timeout: float = 30.0) -> Call[list[Any]]:
@@ -310,7 +310,7 @@ class Tree(Closing):
         mode = AddWatchMode.PERSISTENT_RECURSIVE if recursive else AddWatchMode.PERSISTENT
         body = AddWatchRequest(path=self._root.out(path), mode=int(mode)).encode()
         request = op.Request(106, body, op.nothing, path)
-        return self._link.call(request, due(timeout), self._watching(RECURSIVE if recursive else PERSISTENT, path, callback))
+        return self._link.call(request, deadline_after(timeout), self._watching(RECURSIVE if recursive else PERSISTENT, path, callback))
 
     @operation
     def remove_watch(self, path: str, callback: Callback | None = None, *, timeout: float = 30.0) -> Steps[None]:
@@ -318,7 +318,7 @@ class Tree(Closing):
 
         It is given up with its caller, who may have been cancelled or broken into: it takes back nothing that he sets behind that.
         """
-        deadline = due(timeout)
+        deadline = deadline_after(timeout)
         server_path = self._root.out(path)
         self._link.still()
         removal = self._tasks.spawn(self._removing(path, server_path, callback, deadline), f"remove_watch {path}")
@@ -335,7 +335,7 @@ class Tree(Closing):
         """A task; why it could not be done."""
         events = self._link.events
         try:
-            if time.monotonic() >= deadline:  # the keeper was busy: who called is told so, and it is not done behind his back
+            if time.monotonic() >= deadline:  # the I/O thread was busy: who called is told so, and it is not done behind his back
                 raise TimedOut("what has arrived is not told in time")
             known, vain, before = yield from events.take_back(server_path, callback, lambda: self._link.zxid, deadline)
             try:
@@ -368,7 +368,7 @@ class Tree(Closing):
         """Whether the server has a watch of this type of ours on a path, or one that stays and tells the same (servers from 3.5)."""
         body = CheckWatchesRequest(path=self._root.out(path), type=int(type)).encode()
         try:
-            yield from self._link.calling(op.Request(17, body, op.nothing, path), due(timeout))
+            yield from self._link.calling(op.Request(17, body, op.nothing, path), deadline_after(timeout))
         except NoWatcher:
             return self._link.events.stands_in(self._root.out(path), type)
         return True
@@ -406,7 +406,7 @@ class Tree(Closing):
 
     def any_session(self) -> Tree:
         """This tree for whichever session there is: a call that waits for a connection goes into the next session when this one ends."""
-        return Tree(Within(self._bare), self._loop)
+        return Tree(SessionCalls(self._bare), self._loop)
 
     @property
     def loop(self) -> Any:
@@ -414,7 +414,7 @@ class Tree(Closing):
         return self._loop
 
     @property
-    def link(self) -> Link | Within:
+    def link(self) -> Link | SessionCalls:
         """The session, for roles that ask again by themselves."""
         return self._link
 
@@ -458,7 +458,7 @@ class Tree(Closing):
         secret = credential.encode() if isinstance(credential, str) else bytes(credential)
         if not secret:
             raise ValueUnsupported("an empty credential")
-        yield from self._link.identifying(scheme, secret, due(timeout))
+        yield from self._link.identifying(scheme, secret, deadline_after(timeout))
 
     def forget_auth(self, scheme: str, credential: str | bytes) -> None:
         """Give an identity no more after a reconnect. The connection of now keeps it: servers cannot take one back."""
@@ -471,13 +471,13 @@ class Tree(Closing):
         def read(frame: bytes) -> tuple[ClientInfo, ...]:
             return tuple(WhoAmIResponse.decode(frame, start=op.HEADER).client_info or ())
 
-        return self._link.call(op.Request(107, b"", read), due(timeout))
+        return self._link.call(op.Request(107, b"", read), deadline_after(timeout))
 
     @stepwise
     def config(self, *, watch: Callback | None = None, timeout: float = 30.0) -> tuple[bytes | None, Stat]:
         """The ensemble's configuration (``server.1=…`` lines and its version) and the stat of its node, whatever the chroot."""
         watching = None if watch is None else self._watching(DATA, CONFIG, watch, CONFIG)
-        return self._link.call(op.get(CONFIG, CONFIG, watch is not None), due(timeout), watching)
+        return self._link.call(op.get(CONFIG, CONFIG, watch is not None), deadline_after(timeout), watching)
 
     @stepwise
     def reconfigure(
@@ -491,7 +491,7 @@ class Tree(Closing):
     ) -> tuple[bytes | None, Stat]:
         """Change the ensemble (``server.4=host:2888:3888;2181``, …); returns the new configuration and its stat."""
         body = ReconfigRequest(joining_servers=joining, leaving_servers=leaving, new_members=members, cur_config_id=config).encode()
-        return self._link.call(op.Request(16, body, op._read_data, CONFIG, repeats=False), due(timeout))
+        return self._link.call(op.Request(16, body, op._read_data, CONFIG, repeats=False), deadline_after(timeout))
 
     def close(self, timeout: float = 30.0) -> None:
         """Nothing: the session belongs to the client."""
@@ -508,7 +508,7 @@ class Tree(Closing):
         finish: Callable[[Any], T] | None = None,
         watching: Watching | None = None,
     ) -> Call[T]:
-        sent = self._link.submit(request, due(timeout), watching)
+        sent = self._link.submit(request, deadline_after(timeout), watching)
         return Call(self._link, request, sent, finish, watching)
 
     def sending(
@@ -605,8 +605,8 @@ class _Stepping(Tree):
     """A tree whose calls give their steps."""
 
     def __init__(self, whole: Tree) -> None:
-        super().__init__(cast("Within", Stepwise(whole._link)), whole.loop)
+        super().__init__(cast("SessionCalls", StepCalls(whole._link)), whole.loop)
         self._whole = whole
 
     def _send(self, request: op.Request[Any], timeout: float, finish: Any = None, watching: Watching | None = None) -> Any:
-        return self._whole.sending(request, due(timeout), finish, watching)
+        return self._whole.sending(request, deadline_after(timeout), finish, watching)

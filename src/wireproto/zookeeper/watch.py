@@ -26,15 +26,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..due import due
+from ..deadlines import deadline_after
 from .callbacks import Callback, Callbacks, doubled
 from .codes import EventType, KeeperState
 from .messages import SetWatches, SetWatches2
 
 if TYPE_CHECKING:
     from .._net import Loop
+    from ..net.client_log import ClientLog
     from ..net.task import Steps
-    from ..net.told import Told
 
 PACKET = 128 << 10
 """Bytes of paths in one SetWatches: servers cap a frame at 1 MiB, the official client stays at 128 KiB."""
@@ -112,7 +112,7 @@ class Watch:
 
         waited = self._event
         try:
-            event: WatchedEvent = waited.wait(due(timeout))
+            event: WatchedEvent = waited.wait(deadline_after(timeout))
         except TimedOut:
             return None
         self._seen = self._event is waited
@@ -254,10 +254,10 @@ class Dispatcher:
         call_soon: what calls them instead, where an event loop drives the client.
     """
 
-    def __init__(self, name: str, told: Told) -> None:
+    def __init__(self, name: str, log: ClientLog) -> None:
         self.call_soon: Callable[..., object] | None = None
         self._name = name
-        self._told = told
+        self._log = log
         self._queue: queue.SimpleQueue[tuple[Callable[[Any], Any], Any] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -291,4 +291,4 @@ class Dispatcher:
                 callback(event)
             except BaseException as why:  # also SystemExit and the like: the other callbacks are somebody else's
                 trace = "".join(traceback.format_exception(why))
-                self._told.warning(("callback", hash(callback)), "the callback %r failed at %r: %s", callback, event, trace)
+                self._log.warning(("callback", hash(callback)), "the callback %r failed at %r: %s", callback, event, trace)

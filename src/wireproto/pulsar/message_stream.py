@@ -1,0 +1,610 @@
+"""The partitions that one role reads, as one stream of frames.
+
+What it is: one mailbox for all partitions of a Reader, Consumer or QueueConsumer; sorts what arrives by partition and takes turns. Belongs
+to one thread at a time; `tending` keeps the partitions subscribed meanwhile.
+Must not: decode what is handed out, or know what a role does with it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import accumulate, islice
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import Message
+
+from wireproto._net import Call, Mailbox, Push, consumer_channel
+from wireproto.errors import Closed, Disconnected, TimedOut, WireprotoError
+from wireproto.net.retry import BRIEFLY, Verdict, Waits, verdict
+from wireproto.net.task import Steps, Task, fresh
+
+from . import PulsarApi_pb2 as api
+from .codes import ConsumerNotFound, PulsarError, TopicNotFound
+from .frames import command_name, decode, reply_body
+from .partition_consumer import PartitionConsumer
+from .poll_in_progress import PollInProgress
+from .subscriber import (
+    RETRY,
+    BegunEvent,
+    FailedEvent,
+    GoneEvent,
+    GrownEvent,
+    MarkedEvent,
+    OpenedEvent,
+    Place,
+    Subscriber,
+    SubscriptionTask,
+    places,
+)
+from .subscription import OLDEST, Subscription
+
+if TYPE_CHECKING:
+    from wireproto._codec import PulsarEntry
+
+    from .cluster import PulsarCluster
+
+MESSAGE = 9
+GATHER_FRAMES = 256
+GATHER_BYTES = 1 << 20
+"""Most frames and bytes of one partition that are handed out together."""
+TOLD = 5.0
+"""Seconds that a broker may take to tell a failover consumer whether it is fed; it waits a second itself by default."""
+ENOUGH = 5.0
+"""Seconds that a partition has to be opened in where an attempt has failed, before a role begins with the others: brokers take some to hand
+a topic over."""
+MOST = 0.75
+"""How much of the time that a role has to open one of its partitions has that is not answered, before it begins with the others."""
+LEAST_SHARE = 1 << 16
+"""Bytes that each partition may have on its way, however many there are."""
+
+
+def _gathered(came: deque[bytes]) -> list[bytes]:
+    """The first of these that one batch is made of: up to `GATHER_FRAMES`, or the one that makes up `GATHER_BYTES`."""
+    frames = list(islice(came, GATHER_FRAMES))
+    if sum(map(len, frames)) >= GATHER_BYTES:
+        ends = accumulate(map(len, frames))
+        frames = frames[: next(number for number, end in enumerate(ends, 1) if end >= GATHER_BYTES)]
+    return frames
+
+
+class MessageStream:
+    """Args:
+    names: (topic as the user named it, partition, full name).
+    window: bytes for all partitions together.
+    most: messages for all partitions together, one each at least; None: as many as the window has room for.
+    recovery_timeout: seconds for which what was open may be refused, for no reason that passes, before that is told.
+    flow: whether permits are granted as soon as a partition is open.
+    begun: called with a partition at each SUBSCRIBE: what it had of the one before is over.
+    opened: called with a partition when it is open, the place up to which all is acknowledged, and whether the broker closed it before.
+    marked: called with a partition when this member is fed from it, and such a place.
+    changed: called with a partition when the broker tells whether this member is fed from it (failover), and whether it was until then.
+    ready: called with a partition when it is open, before permits are granted.
+    answered: called with a call that was submitted with `box`, when it is over.
+
+    Attributes:
+        box: the mailbox.
+    """
+
+    def __init__(
+        self,
+        cluster: PulsarCluster,
+        names: Sequence[tuple[str, int, str]],
+        subscription: Subscription,
+        *,
+        window: int,
+        most: int | None = None,
+        recovery_timeout: float,
+        flow: bool = True,
+        begun: Callable[[PartitionConsumer], None] | None = None,
+        opened: Callable[[PartitionConsumer, Place, bool], None] | None = None,
+        marked: Callable[[PartitionConsumer, Place], None] | None = None,
+        changed: Callable[[PartitionConsumer, bool], None] | None = None,
+        ready: Callable[[PartitionConsumer], None] | None = None,
+        answered: Callable[[Call], None] | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self.box = Mailbox(cluster.loop, limit=window * 2)
+        self._subscriber = Subscriber(cluster, self.box, marks=opened is not None)
+        self._given = subscription
+        self._window = window
+        self._most = most
+        self._recovery_timeout = recovery_timeout
+        self._begun, self._opened, self._marked, self._changed = begun, opened, marked, changed
+        self._ready_again, self._answered = ready, answered
+        self.parts: list[PartitionConsumer] = []
+        self._by_channel: dict[int, PartitionConsumer] = {}
+        self._ready: deque[PartitionConsumer] = deque()
+        self._came: deque[Any] = deque()  # of the mailbox, and not sorted yet
+        self.poll: PollInProgress | None = None
+        self._growth: Task[None] | None = None
+        self._over = False
+        for name in names:
+            self._add(*name, subscription).flowing = flow
+
+    def _add(self, topic: str, number: int, name: str, given: Subscription) -> PartitionConsumer:
+        part = PartitionConsumer(topic, number, name, given, 0)
+        self.parts.append(part)
+        for each in self.parts:
+            each.permits.window = max(LEAST_SHARE, self._window // len(self.parts))
+            if self._most is not None:
+                each.permits.most = max(1, self._most // len(self.parts))
+        return part
+
+    def opening(self, deadline: float, parts: Collection[PartitionConsumer] | None = None) -> Steps[list[PartitionConsumer]]:
+        """Subscribe on every partition, or on these, all beside each other.
+
+        One that cannot be opened holds up no others: where an attempt has failed it is left behind after `ENOUGH` seconds, where nothing is
+        answered after most of the time. It is tried again in the background, and the log names it.
+
+        Returns:
+            those that were left behind.
+        Raises:
+            why none of them could be opened by `deadline`, where no other one is either; at once what does not pass.
+        """
+        parts = list(self.parts if parts is None else parts)
+        for part in parts:
+            self.tend(part)
+        others = any(part.open or part.cursor.done for part in self.parts if part not in parts)
+        begin = time.monotonic()
+        most = begin + (deadline - begin) * MOST
+        while left := [part for part in parts if not part.open]:
+            until = deadline
+            if others or len(left) < len(parts):
+                until = most if any(part.trouble is None for part in left) else min(most, begin + ENOUGH)
+            if time.monotonic() >= until:
+                break
+            yield from self.more(until)
+        if left and len(left) == len(parts) and not others:
+            yield from self.attached(left[0], deadline)  # which raises why it is not
+        for part in left:
+            self.leave_behind(part, part.trouble or part.stage)
+        return left
+
+    def leave_behind(self, part: PartitionConsumer, why: object) -> None:
+        """Have the log name a partition that is not read yet, and why."""
+        text = "%s[%d]: it cannot be opened now, and is read as soon as it can: %s"
+        self._cluster.log.warning(("left behind", part.name), text, *part.owner, why)
+
+    def tend(self, part: PartitionConsumer) -> None:
+        """Have it subscribed from now on."""
+        self._still_open()
+        part.subscription_task = self._subscriber.begin(part)
+
+    def grow(self) -> None:
+        """Read partitions that the topics get, too, from their beginning."""
+        known: dict[str, int] = {}
+        for part in self.parts:
+            if part.partition >= 0:
+                known[part.topic] = known.get(part.topic, 0) + 1
+        if known:
+            self._growth = self._subscriber.watch(known, self._cluster.options.metadata_max_age)
+
+    def part(self, number: int) -> PartitionConsumer:
+        """The partition with that number, of a role with one topic."""
+        return next(part for part in self.parts if part.partition == number)
+
+    # -- what arrives -------------------------------------------------------------------------------------------
+
+    def next(self, deadline: float, waits: Callable[[], object] | None = None) -> Steps[tuple[PartitionConsumer, list[bytes]] | None]:
+        """MESSAGE frames of one partition, in order; None when none came until `deadline`. What is put back into its queue comes
+        when it is its turn again. `poll` is what was given out, until its taker says that it arrived.
+
+        Args:
+            waits: called before each wait; what it raises is raised.
+        Raises:
+            why a partition is not opened again: at once where its topic is gone; a refusal that does not pass by itself, when it has lasted
+                for `recovery_timeout`. Opening goes on, and an outage is never raised, however long it is. Closed: by another thread meanwhile.
+        """
+        while True:
+            self._drain()
+            taken = self._take()
+            if taken is not None:
+                return taken
+            if waits is not None:
+                waits()
+            if not (yield from self.more(deadline)):
+                return None
+
+    def more(self, deadline: float) -> Steps[bool]:
+        """Wait for what comes next and take it in; False: nothing came by then, late as it is. Raises Closed when the role is."""
+        self._still_open()  # a mailbox that is closed is ready for ever, and empty
+        if (yield self.box, deadline):
+            self._still_open()
+            self._drain()
+            return True
+        return time.monotonic() < deadline
+
+    def _still_open(self) -> None:
+        if self._over:
+            raise Closed("the role was closed")
+
+    def _drain(self) -> None:
+        """Sort what has come. It is taken out in C, and is not forgotten before it was sorted: a signal handler may raise anywhere."""
+        came, sort = self._came, self._sort
+        if came:
+            self._forget_sorted(came[0])
+        came.extend(islice(iter(self.box.get, None), len(self.box)))
+        while came:
+            try:
+                sort(came[0])
+            except WireprotoError:
+                came.popleft()
+                raise
+            came.popleft()
+
+    def _forget_sorted(self, item: Any) -> None:
+        """A signal broke in while this was sorted: a message may be in its queue already."""
+        part = self._by_channel.get(item.channel) if isinstance(item, Push) else None
+        if part is not None and part.frames and part.frames[-1] is item.frame:
+            self._came.popleft()
+            self._turn_to_all()
+
+    def _turn_to_all(self) -> None:
+        """A signal broke in: each partition that has frames is in the row."""
+        self._ready = deque(part for part in self.parts if part.frames)
+        for part in self.parts:
+            part.queued = part in self._ready
+
+    def take_back(self) -> bool:
+        """A signal broke into a poll: what `next` gave it, if anything, was not handed out, and comes again."""
+        poll, self.poll = self.poll, None
+        if poll is not None:
+            poll.take_back()
+            if poll.part.subscription_task is None and not poll.part.cursor.done:  # it was about to be read to its end
+                self.tend(poll.part)
+        self._turn_to_all()
+        for part in self.parts:
+            part.flow()
+        return poll is not None
+
+    def _take(self) -> tuple[PartitionConsumer, list[bytes]] | None:
+        for _ in range(len(self._ready)):
+            part = self._ready.popleft()
+            if not part.frames:
+                part.queued = False
+                continue
+            self._ready.append(part)
+            if part.paused:
+                continue
+            came = part.frames  # a close in another thread leaves these as they are
+            frames = _gathered(came)
+            self.poll = PollInProgress(part, came, len(came), frames, part.cursor, part.cursor.mark(), part.permits.seen)
+            if len(frames) == len(came):
+                came.clear()
+            else:
+                for _ in frames:
+                    came.popleft()
+            return part, frames
+        return None
+
+    def _requeue(self, part: PartitionConsumer) -> None:
+        """The partition has frames."""
+        if not part.queued:
+            part.queued = True
+            self._ready.append(part)
+
+    def _sort(self, item: Any) -> None:
+        """One item of the mailbox: a message to its partition's queue, or news about a partition."""
+        if not isinstance(item, Push):
+            if not isinstance(item, Call):
+                self._tended(item)
+            elif self._answered is not None:
+                self._answered(item)
+            return
+        part = self._by_channel.get(item.channel)
+        if part is None or part.link is not item.conn:
+            return
+        frame = item.frame
+        if len(frame) > 5 and frame[4] == 8 and frame[5] == MESSAGE:
+            self._message(part, frame)
+        else:
+            self._news(part, item)
+
+    def _message(self, part: PartitionConsumer, frame: bytes) -> None:
+        if part.ours:
+            if not part.active:  # of a topic that keeps nothing: no word tells that this member is fed
+                part.fed(True)
+                if self._changed is not None:
+                    self._changed(part, False)
+            part.frames.append(frame)
+            self._requeue(part)
+        else:
+            part.dropped([frame])
+
+    def _news(self, part: PartitionConsumer, item: Push) -> None:
+        """What a broker says of a consumer."""
+        try:
+            base = decode(item.frame, item.conn.peer)
+            name = command_name(base)
+            if name == "topicMigrated":
+                self._cluster.lookup.migrated(part.name, base.topicMigrated, item.conn.peer)
+        except WireprotoError as why:
+            item.conn.close(str(why))
+            return
+        if name == "message":
+            self._message(part, item.frame)
+        elif name in ("close_consumer", "topicMigrated"):
+            self._cluster.log.info(("moved", part.name), "%s: the broker %s serves it no more", part.name, item.conn.peer)
+            if part.subscription_task is not None:
+                part.subscription_task.doubt = True
+            self.lost(part)
+        elif name == "reachedEndOfTopic":
+            part.ended = True
+        elif name == "active_consumer_change":
+            self._fed(part, base.active_consumer_change.is_active)
+
+    def _fed(self, part: PartitionConsumer, fed: bool) -> None:
+        """Who is fed may have changed: what has come until now comes again, or is another member's."""
+        if part.active_known and not part.active and not fed:
+            return
+        before = part.fed(fed)
+        part.dropped([part.frames.popleft() for _ in range(len(part.frames))])
+        part.flow()
+        if self._changed is not None:
+            self._changed(part, before)
+        if fed and part.subscription_task is not None:
+            self._ask_for_mark(part.subscription_task)
+
+    def _ask_for_mark(self, subscription_task: SubscriptionTask) -> None:
+        if self._marked is not None:
+            self._subscriber.mark_of(subscription_task)
+
+    def _tended(self, item: Any) -> None:
+        """What became of a subscription."""
+        if isinstance(item, GrownEvent):
+            for number, name in item.names:
+                self.tend(self._add(item.topic, number, name, replace(self._given, initial=OLDEST, since=None)))
+            return
+        part: PartitionConsumer = item.subscription_task.part
+        if item.subscription_task is not part.subscription_task:
+            return
+        if isinstance(item, BegunEvent):
+            self._by_channel.pop(consumer_channel(part.id), None)
+            part.begins(item.consumer)
+            part.link = item.conn
+            self._by_channel[consumer_channel(part.id)] = part
+            if self._begun is not None:
+                self._begun(part)
+        elif isinstance(item, OpenedEvent):
+            self._is_open(part, item)
+        elif isinstance(item, MarkedEvent):
+            if item.consumer == part.id and self._marked is not None:
+                self._marked(part, item.mark)
+        elif isinstance(item, GoneEvent):
+            if item.consumer == part.id:
+                part.lost()
+        elif isinstance(item, FailedEvent):
+            self._failed(part)
+
+    def _is_open(self, part: PartitionConsumer, item: OpenedEvent) -> None:
+        if item.consumer != part.id or item.gone.done or part.link is None:
+            return
+        part.opened()
+        part.conn = part.link
+        part.trouble = part.refused_since = None
+        part.permits.largest = part.conn.context.max_message_size
+        if item.mark is not None and self._opened is not None:
+            self._opened(part, item.mark, item.doubt)
+        elif part.active_known and part.active:
+            self._ask_for_mark(item.subscription_task)
+        if self._ready_again is not None:
+            self._ready_again(part)
+        part.flow()
+
+    def _failed(self, part: PartitionConsumer) -> None:
+        """An attempt to open it failed: raise it when it has never been open and this cannot get better, or that has lasted too long."""
+        assert part.subscription_task is not None
+        why, part.subscription_task.failure = part.subscription_task.failure, None
+        if why is None:
+            return
+        now = time.monotonic()
+        few = not part.subscription_task.known and part.subscription_task.failures <= BRIEFLY
+        final = verdict(why, passing=(TimedOut,), brief=few) is Verdict.NEVER
+        part.refused_since = (part.refused_since or now) if final else None
+        part.trouble = why
+        beside = isinstance(why, WireprotoError) and why.refresh and any(one.open for one in self.parts)  # it holds up no others
+        if not part.subscription_task.known and final and not beside:
+            raise fresh(why)
+        self._cluster.log.info(("again", type(why), part.topic), "%s[%d]: tried again: %s", part.topic, part.partition, why)
+        # once it was ours, who stands in its way may be this very consumer, not yet gone at the broker
+        if isinstance(why, TopicNotFound) or (part.refused_since is not None and now - part.refused_since > self._recovery_timeout):
+            part.refused_since = None
+            raise fresh(why)
+
+    def unopened(self, part: PartitionConsumer) -> Exception:
+        """Why a partition is not open, with its name."""
+        if part.trouble is None:
+            return TimedOut(f"the partition is not open yet: {part.stage}", topic=part.topic, partition=part.partition)
+        why = fresh(part.trouble)
+        return why.with_context(topic=part.topic, partition=part.partition) if isinstance(why, WireprotoError) else why
+
+    def lost(self, part: PartitionConsumer) -> None:
+        """Its consumer is gone at the broker: it is opened again, and what was not handed over comes again."""
+        part.lost()
+        if part.subscription_task is not None:
+            part.subscription_task.lost()
+
+    # -- requests -----------------------------------------------------------------------------------------------
+
+    def _take_in(self, call: Call, deadline: float, part: PartitionConsumer | None = None) -> Steps[None]:
+        """Until the call is done, or `deadline`; with a partition, no longer than that is attached by the call's connection."""
+        while not call.done and (part is None or part.conn is call.conn):
+            now = time.monotonic()
+            if now >= deadline:
+                break
+            yield call, min(deadline, now + 0.05)
+            self._drain()
+
+    def attached(self, part: PartitionConsumer, deadline: float) -> Steps[PartitionConsumer]:
+        """The partition, open: waits for that until `deadline`."""
+        if part.subscription_task is None:
+            self.tend(part)
+        self._drain()
+        while not part.open:
+            if not (yield from self.more(deadline)):
+                raise self.unopened(part)
+        return part
+
+    def ask(self, part: PartitionConsumer, command: Message, deadline: float) -> Steps[Any]:
+        """A request about an attached partition and its typed reply."""
+        call = part.submit(command)
+        yield from self._take_in(call, deadline)
+        return reply_body(_answer(call), call.conn.peer, topic=part.topic, partition=part.partition)
+
+    def ask_again(self, part: PartitionConsumer, command: Any, deadline: float, fit: Callable[[], Steps[bool]] | None = None) -> Steps[Any]:
+        """A request that may be repeated, about a partition: made again once the partition is back when its consumer is gone meanwhile.
+
+        The broker answers "not found" then, or nothing at all (ACK), or ends the connection. When it refused for a while and then does not
+        answer in time, the refusal is what is raised.
+
+        Args:
+            command: a message with a consumer_id, which is set here.
+            fit: asked before each attempt whether it still makes sense; None is returned when not.
+        """
+        trouble: PulsarError | None = None
+        waits = Waits(RETRY)
+        while True:
+            yield from self.attached(part, deadline)
+            if fit is not None and not (yield from fit()):
+                return None
+            command.consumer_id = part.id
+            try:
+                call = part.submit(command)
+                yield from self._take_in(call, deadline, part)
+                if not call.done and part.conn is not call.conn:
+                    call.cancel()
+                    continue
+                return reply_body(_answer(call), call.conn.peer, topic=part.topic, partition=part.partition)
+            except TimedOut:
+                if trouble is None:
+                    raise
+                raise trouble from None
+            except (ConsumerNotFound, Disconnected):
+                self.lost(part)
+                continue
+            except PulsarError as why:  # of a consumer that is there: a topic about to go, an entry that cannot be read just now
+                wait = waits.next()
+                if verdict(why) is Verdict.NEVER or time.monotonic() + wait >= deadline:
+                    raise
+                trouble = why
+            yield time.monotonic() + wait
+
+    def ask_once(self, part: PartitionConsumer, command: Any, calls: dict[object, Call], deadline: float) -> Steps[None]:
+        """A request about an attached partition that must not be made twice.
+
+        Args:
+            command: as for `ask_again`. calls: has the request while it is under way, be it behind this, wherever a signal handler raises.
+        Raises:
+            Disconnected, TimedOut: whether it was done is not known.
+        """
+        command.consumer_id = part.id
+        conn, token, frame = part.request(command)
+        mine = object()
+        calls.update(zip((mine,), map(conn.submit, (token,), (frame,)), strict=True))  # sent and known in one step of C
+        call = calls[mine]
+        yield from self._take_in(call, deadline, part)
+        if not call.done and part.conn is call.conn:
+            raise TimedOut(f"no answer to {type(command).__name__} in time", topic=part.topic, partition=part.partition)
+        calls.pop(mine, None)
+        if not call.done:
+            call.cancel()
+            raise Disconnected("the consumer was closed before it was answered", topic=part.topic, partition=part.partition)
+        reply_body(call.result(0.0), call.conn.peer, topic=part.topic, partition=part.partition)
+
+    def place(self, part: PartitionConsumer, deadline: float) -> Steps[tuple[Place, Place]]:
+        """(place of the last message, place before which all is acknowledged), each (ledger, entry), entry -1 for none."""
+        return places((yield from self.ask_again(part, api.CommandGetLastMessageId(), deadline)))
+
+    def rewind(self, part: PartitionConsumer, target: api.CommandSeek, deadline: float) -> Steps[None]:
+        """SEEK, and subscribe anew: the broker closes the consumer over it. No permits are granted until `flowing` is set again."""
+        before = target.consumer_id = part.id
+        part.flowing = False
+        assert part.subscription_task is not None
+        part.subscription_task.fruitful = True  # so that it is opened again at once
+        yield from self.ask(part, target, deadline)
+        if part.id == before:
+            self.lost(part)
+        yield from self.attached(part, deadline)
+
+    def anew(self, part: PartitionConsumer, deadline: float) -> Steps[None]:
+        """Subscribe anew: what is not acknowledged comes again. `attached` waits for that."""
+        yield from self.attached(part, deadline)
+        assert part.subscription_task is not None
+        part.subscription_task.fruitful = True  # so that it is opened again at once
+        with suppress(ConsumerNotFound, Disconnected):
+            yield from self.ask(part, api.CommandCloseConsumer(consumer_id=part.id), deadline)
+        self.lost(part)
+
+    def ahead(self, part: PartitionConsumer) -> int:
+        """How many frames of a partition may have come and were not handed over: what was sent before this moment is among them."""
+        return len(part.frames) + len(self._came) + len(self.box)
+
+    def settle(self, part: PartitionConsumer, deadline: float) -> Steps[None]:
+        """Take in what has arrived; a failover consumer that was just attached waits a moment to learn whether it is fed."""
+        self._drain()
+        until = min(deadline, time.monotonic() + TOLD)
+        while not part.active_known and part.open and (yield from self.more(until)):
+            pass
+
+    def tell_skipped(self, part: PartitionConsumer, facts: Sequence[PulsarEntry]) -> None:
+        """Tell the log of entries that cannot be read."""
+        for fact in facts:
+            if fact.error is not None:
+                self._cluster.log.skipped(part.topic, part.partition, f"{fact.ledger}:{fact.entry}", fact.error)
+
+    # -- ends ---------------------------------------------------------------------------------------------------
+
+    def stop(self, part: PartitionConsumer, *, closed: bool = False) -> None:
+        """Its consumer is closed at the broker without waiting, unless it is `closed` there already; `attached` opens it anew."""
+        part.lost()
+        subscription_task, part.subscription_task = part.subscription_task, None
+        if subscription_task is not None:
+            self._subscriber.end(subscription_task, closed=closed)
+
+    def closing(self, deadline: float) -> Steps[None]:
+        """Close every consumer at its broker. Steps. Who waits in another thread is let go at once."""
+        self._ends()
+        asked = []
+        for part in self.parts:
+            with suppress(WireprotoError):  # the connection's end closes it as well
+                if part.open:
+                    asked.append(part.submit(api.CommandCloseConsumer(consumer_id=part.id)))
+            self.stop(part, closed=part.open)
+        try:
+            for call in asked:
+                if not call.done:
+                    yield call, deadline
+        finally:
+            for call in asked:
+                call.cancel()
+            self.end()
+
+    def _ends(self) -> None:
+        self._over = True
+        self.box.close()
+
+    def end(self) -> None:
+        """`closing`, without waiting for anybody."""
+        self._ends()
+        if self._growth is not None:
+            self._growth.cancel(Closed("the role was closed"))
+        for part in self.parts:
+            self.stop(part)
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Close the role's own connections; `attached` opens them again."""
+        self._subscriber.hang_up()
+
+
+def _answer(call: Call) -> bytes:
+    """The reply to a call that was waited for; TimedOut gives it up."""
+    try:
+        return call.result(0.0)
+    except TimedOut:
+        call.cancel()
+        raise

@@ -1,0 +1,552 @@
+"""A member's share of the queues, read from the committed offsets on: what Consumer and QueueConsumer have in common.
+
+What it is: `Member` says which queues are ours, a `Fetcher` reads them. A queue without a committed offset begins at `start`; where that is
+not EARLIEST the place is committed at once, so that a member who takes the queue over later does not begin later. LATEST is the end of the
+queues that there are when the group begins: whoever joins first commits the ends of all of them, not of its share alone, so that a queue
+without an offset is known for one that came later. That one is read from its first record.
+The group's retry topic, %RETRY%group, is read like the topics asked for: what another member of the group (a Java push consumer, a
+QueueConsumer) has given back is anybody's, and its one queue falls to whoever is first in order.
+
+What takes time is tasks of the client, so that queues are read meanwhile and no broker holds up another one's:
+
+    a round     the share, computed anew when it is due: begun by the I/O thread when somebody calls, by `look` when its time has come
+    a taking    one broker's queues that are ours and not read yet: where they begin
+    a giving    the last commit of a queue that falls to another member
+    a placing   the commit of places where an administrator has set the group; their queues are held back until it is answered
+
+`look` takes in what they have come to, in the owner's thread; what it does may be done twice, since a signal may break in anywhere.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from wireproto.errors import Closed, WireprotoError
+from wireproto.flow.resolve import named
+from wireproto.net.task import NEVER, Steps, Task, after
+from wireproto.position import AtTime, Earliest, Latest, Position, TopicPartition, Where
+
+from .codes import TopicNotExist
+from .fetch import Fetched, Fetcher
+from .member import AGAIN, Member, MemberState, Share
+from .offset_lookup import PLACES, OffsetLookup
+from .queue_ids import own
+from .transient_errors import TransientErrors, passes
+
+if TYPE_CHECKING:
+    from .broker_requests import Standing
+    from .cluster import RocketCluster
+    from .options import RocketOptions
+    from .route import Queue
+
+HAND_OVER = 1.0
+"""Seconds that a member which commits by itself leaves a new queue to its former owner, if there are others: to commit there."""
+FOUNDING = 0.5
+"""Seconds after which a group that seems to have begun on some brokers alone is looked at again, if it has other members."""
+ELSEWHERE, NOT_READ = "fell to another member", "is not to be read now, by its topic's route"
+AWAY, SET = "was given up, since nothing was polled for max_poll_interval", "was set to another offset by an administrator"
+UNKNOWN = "is not this member's"
+"""Why what was handed out of a queue counts no more."""
+Taken = MemberState[tuple[int, bool]]
+"""By queue its first offset, and whether what is left of it will do; what went wrong."""
+Committed = tuple[dict[TopicPartition, int], WireprotoError | None]
+"""What was committed, and the first failure."""
+
+
+class Assignment:
+    """See the module. Made, and then `opening`.
+
+    Args:
+        topics: asked for; the group's retry topic is added.
+        start: where queues without a committed offset begin.
+        giving_up: called by `look` with a queue that falls to another member now; the steps of its last commit, which do not fail, or None.
+
+    Attributes:
+        set_back: queues that were set back or forth: what was handed out of them counts no more. The owner clears it afterwards.
+        gone: queues that were given up, those that are ours again included: others may have read them meanwhile. Cleared like `set_back`.
+    """
+
+    def __init__(
+        self,
+        cluster: RocketCluster,
+        topics: Sequence[str],
+        group: str,
+        start: Where,
+        options: RocketOptions,
+        *,
+        facts: bool = False,
+        giving_up: Callable[[TopicPartition, Queue], Steps[None] | None] = lambda key, queue: None,
+    ) -> None:
+        if named(start) is None:
+            PLACES.requests(start, ())  # for its checks
+        self.cluster, self.options, self.group, self.start, self.giving_up = cluster, options, group, start, giving_up
+        self.retry_topic = f"%RETRY%{group}"
+        self.topics = tuple(dict.fromkeys((*topics, self.retry_topic)))
+        self._needed, optional = tuple(topics), frozenset({self.retry_topic}) - set(topics)
+        self.places = {topic: OffsetLookup(cluster, topic, group) for topic in self.topics}
+        self.given: dict[TopicPartition, int] = {}  # by `start`
+        self.queues: dict[TopicPartition, Queue] = {}  # read
+        self.ours: dict[TopicPartition, Queue] = {}  # by the last round
+        self.set_back: set[TopicPartition] = set()
+        self.gone: set[TopicPartition] = set()
+        self.why: dict[TopicPartition, str] = {}  # what was handed out of queues counts no more
+        self.missing_since: float | None = None
+        self.seen: dict[TopicPartition, float] = {}  # queues that are to be ours, and since when we know
+        self.forgotten: dict[TopicPartition, float] = {}  # queues whose broker the name server has forgotten, and since when
+        self.unfounded: dict[tuple[str, str, int], int] = {}  # queues whose broker was away when we began the group, and when that was (ms)
+        self.uncommitted: dict[TopicPartition, int] = {}  # where an administrator has set queues that we read from there
+        self.held: dict[TopicPartition, bool] = {}  # … which are held back meanwhile, and whether they were paused before
+        self._round: Task[Share] | None = None
+        self._older: list[Task[Share]] = []  # rounds behind which a broker called before the owner looked
+        self._takings: dict[str, Task[Taken]] = {}
+        self._givings: dict[TopicPartition, Task[None]] = {}
+        self._placing: Task[Committed] | None = None
+        self._place_at = 0.0
+        self._open = False
+        self.transient = TransientErrors(options.recovery_timeout)
+        self.member = Member(cluster, options, group, self.topics, self._called, self._standing, optional)
+        self.fetcher = Fetcher(cluster, options, group=group, purpose=self.member.id, facts=facts, on_reset=self._reset)
+
+    def opening(self) -> Steps[None]:
+        """Join, and take our share; raises when nothing of it can be read."""
+        cluster, until = self.cluster, self.cluster.deadline(self.options.timeout)
+        try:
+            self.member.check_topics()
+            for topic in self._needed:
+                yield from cluster.routing(topic, until)
+            start = self.start
+            self.given = yield from self.own({(start.topic, start.partition): start} if isinstance(start, Position) else start, until)
+            yield from self.member.joining(until)
+            if isinstance(start, Latest):
+                for topic in self.topics:
+                    if topic != self.retry_topic:
+                        yield from self._founding(topic, until)
+            self._shared((yield from self.member.assignment(until)), until)
+            problems: list[WireprotoError] = []
+            for taking in [*self._takings.values()]:
+                yield taking
+                problems += taking.result()[1].values()
+            self._open = True
+            self.look()
+            if problems and not self.queues:
+                raise problems[0]
+        except Exception:
+            yield from self.closing(time.monotonic() + 1.0)
+            raise
+        except BaseException:
+            self.end()
+            raise
+
+    def own(self, given: object, until: float) -> Steps[dict[TopicPartition, int]]:
+        """Offsets by our own partitions, of a mapping of positions; of anything else none. Raises OptionError (`homes.own`)."""
+        found: dict[TopicPartition, int] = {}
+        if isinstance(given, Mapping):
+            for topic in dict.fromkeys(key[0] for key in given):
+                found |= yield from own(self.cluster, topic, {key: place for key, place in given.items() if key[0] == topic}, until)
+        return found
+
+    def _standing(self) -> Standing:
+        """In the I/O thread: where we stand."""
+        places = self.fetcher.positions()
+        return {key: (queue, places[key]) for key, queue in list(self.queues.items()) if key in places}
+
+    def asked_for(self) -> dict[TopicPartition, Queue]:
+        """Our queues without the retry topic's."""
+        return {key: queue for key, queue in self.queues.items() if key[0] != self.retry_topic}
+
+    # what has come -----------------------------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Take in what tasks have come to, and begin what is due; waits for nothing.
+
+        Raises:
+            BrokerError: what a broker refused for good, or for `recovery_timeout`. TopicNotExist: no name server knows it any more.
+        """
+        member = self.member
+        if member.left and self.queues:  # others may have read on
+            for key in list(self.queues):
+                self._drop(key, AWAY)
+        if self._round is not None and self._round.done:
+            self._take_round(self._round)
+        if self._takings:
+            self._take_begun()
+        for key, giving in [*self._givings.items()]:
+            if giving.done:
+                del self._givings[key]
+        for (topic, broker, queue_id), offset in member.take_resets().items():
+            for key, queue in self.queues.items():
+                if (key[0], queue.broker, queue.queue_id) == (topic, broker, queue_id):
+                    self._reset(key, offset)
+                    self.fetcher.set_to(key, offset)
+        if self.uncommitted or self._placing is not None:
+            self._place()
+        self._begin_round()
+        now = time.monotonic()
+        if any(self.cluster.routes.missing(topic) is not None for topic in self.topics if topic != self.retry_topic):
+            self._missed(now)
+        else:
+            self.missing_since = None
+
+    def _called(self) -> None:
+        """In the I/O thread: the share may be another one, or offsets were reset. It is computed ahead of the owner's next look."""
+        if self._open and not self.member.left:
+            with suppress(Closed):
+                self._begin_round()
+        self.fetcher.wake()
+
+    def _begin_round(self) -> None:
+        """Have the share computed, if it is due: again where the owner has not taken in the last one yet. By the owner, and by the I/O thread:
+        together they begin one."""
+        older = self._round
+        if (older is None or older.done) and self.member.due and not self.member.closed:
+            if older is not None:
+                self._older.append(older)
+            task = self.cluster.tasks.shared(("share", self.member.id), self._computing, f"the share of group {self.group}")
+            self._round = task
+            after(task, self.fetcher.wake)
+
+    def _computing(self) -> Steps[Share]:
+        while True:
+            share = yield from self.member.assignment(time.monotonic() + self.options.request_timeout)
+            if not self.member.called or self.member.left or self.member.closed:
+                return share
+
+    def _take_round(self, task: Task[Share]) -> None:
+        """Go by the newest share. What an older one took away others have owned since: given up, though it may be ours again."""
+        while self._older:
+            with suppress(WireprotoError):
+                older = self._older[0].result()
+                self._shared(older._replace(queues={key: queue for key, queue in older.queues.items() if key in self.queues}))
+            del self._older[0]
+        try:
+            share = task.result()
+        except WireprotoError as why:
+            self._taken_in(task)
+            self._failed("share", why)
+        else:
+            self.transient.over("share")
+            self._shared(share)
+            self._taken_in(task)
+
+    def _taken_in(self, task: Task[Share]) -> None:
+        if self._round is task:  # else the I/O thread has begun another one, for a broker has called since
+            self._round = None
+
+    def _failed(self, what: Hashable, why: WireprotoError) -> None:
+        """What could not be asked is asked again soon, and what is ours read on meanwhile."""
+        self.member.look_again()
+        if isinstance(why, TopicNotExist):
+            self._missed(time.monotonic())
+        else:
+            self.pass_over(what, why)
+
+    def pass_over(self, what: Hashable, why: WireprotoError) -> None:
+        """Leave it at a word to the log, where what failed is made up for by and by; raises what does not pass, or has lasted."""
+        if not self.transient.pass_over(what, why, time.monotonic()):
+            raise why
+        self.cluster.log.info(("group", self.group, what, type(why)), "group %s: tried again: %s", self.group, why)
+
+    def _missed(self, now: float) -> None:
+        """No name server knows a topic: a broker that is away takes its topics along, so it may come again."""
+        self.missing_since = self.missing_since or now
+        if now - self.missing_since > self.options.recovery_timeout:
+            self.missing_since = None
+            raise TopicNotExist("no name server knows it any more", topic=self.topics[0])
+
+    # queues that come and go -------------------------------------------------------------------------------------------------------
+
+    def _shared(self, share: Share, until: float | None = None) -> None:
+        """Give up queues, and begin to take others, as the lists say now. until: how long that may take; None: see `_take`."""
+        found = share.queues
+        missing = frozenset(key for key in self.queues.keys() - found.keys() if key[0] not in share.unknown)
+        lost = missing - self._forgotten(missing, share.forgotten)
+        for key in lost:
+            giving = self.giving_up(key, self.queues[key])
+            if giving is not None:
+                self._givings[key] = task = self.cluster.tasks.spawn(giving, f"the last commit of {key[0]}[{key[1]}]")
+                after(task, self.fetcher.wake)
+            self._drop(key, ELSEWHERE if self._readable(key) else NOT_READ)
+        if lost:
+            self.cluster.log.rebalanced(self.group, (), lost)
+        self.ours = self._handed_over(found)
+        for key, queue in self.ours.items():
+            if key in self.queues:
+                self.fetcher.follow(key, queue)
+                self.queues[key] = queue
+        self._take(until)
+
+    def _forgotten(self, missing: Iterable[TopicPartition], unrouted: Set[tuple[str, str]]) -> set[TopicPartition]:
+        """Of queues that are ours no more, those whose broker the name server did not know, so that nobody could be given them.
+
+        It forgets a broker with their connection, until the broker registers again (each 30 s): meanwhile they are read on where they were.
+        """
+        now, before = time.monotonic(), self.forgotten
+        self.forgotten = {}
+        for key in missing:
+            since = before.get(key, now)
+            if (key[0], self.queues[key].broker) in unrouted and now - since <= self.options.recovery_timeout:
+                self.forgotten[key] = since
+                route = self.cluster.routes.known(key[0])
+                queue = None if route is None else route.find(*self.queues[key].home)
+                if queue is not None and queue.address is not None:  # known again since the share was computed
+                    self.member.look_again()
+        return {*self.forgotten}
+
+    def _handed_over(self, share: dict[TopicPartition, Queue]) -> dict[TopicPartition, Queue]:
+        """The share without what its former owner may still be committing."""
+        now = time.monotonic()
+        since = {key: self.seen.get(key, now) for key in share.keys() - self.queues.keys()}
+        self.seen = since if self.options.auto_commit and self.member.crowd > 1 else {}
+        for when in self.seen.values():
+            if now < when + HAND_OVER:
+                self.member.look_again(when + HAND_OVER - now)
+        return {key: queue for key, queue in share.items() if now >= self.seen.get(key, 0.0) + HAND_OVER}
+
+    def _readable(self, key: TopicPartition) -> bool:
+        """Whether the route says that a queue of ours may be read, so that somebody owns it."""
+        route = self.cluster.routes.known(key[0])
+        queue = None if route is None else route.find(*self.queues[key].home)
+        return queue is not None and queue.readable
+
+    def _drop(self, key: TopicPartition, why: str) -> None:
+        self.why[key] = why
+        self.queues.pop(key, None)
+        self.fetcher.plan.remove(key)
+        self.held.pop(key, None)
+        self.gone.add(key)
+
+    def _take(self, until: float | None = None) -> None:
+        """Have found out where queues begin that are ours and not read yet: a task for each broker, which has its patience; the only one
+        has `request_timeout`."""
+        wanted: dict[str, dict[TopicPartition, Queue]] = {}
+        for key, queue in self.ours.items():
+            if key not in self.queues and queue.broker not in self._takings:
+                wanted.setdefault(queue.broker, {})[key] = queue
+        alone = len({queue.broker for queue in self.ours.values()}) == 1
+        for broker, queues in wanted.items():
+            late = until or time.monotonic() + self.options.request_timeout if alone else None
+            task = self.cluster.tasks.spawn(self._taking(queues, late), f"beginning queues of {broker}")
+            self._takings[broker] = task
+            after(task, self.fetcher.wake)
+
+    def _taking(self, queues: Mapping[TopicPartition, Queue], until: float | None) -> Steps[Taken]:
+        late = {key: until or self.member.answer_by(queue.address, NEVER) for key, queue in queues.items()}
+        asked = {key: (queue, self._begin(key, queue, late[key])) for key, queue in queues.items()}
+        return self.member.asking(asked, "the beginning")
+
+    def _take_begun(self) -> None:
+        """Read the queues that were found out about."""
+        problems: dict[str, WireprotoError] = {}
+        taken: list[TopicPartition] = []
+        for broker, taking in [*self._takings.items()]:
+            if not taking.done:
+                continue
+            found, why = taking.result()
+            for key, (offset, earliest) in found.items():
+                if key in self.ours and key not in self.queues:
+                    self.fetcher.add(key[0], self.ours[key], offset, earliest=earliest)
+                    self.queues[key] = self.ours[key]
+                    taken.append(key)
+            for problem in why.values():
+                problems.setdefault(broker, problem)
+            if not why:
+                self.transient.over(("beginning", broker))
+            del self._takings[broker]
+        if taken:
+            self.cluster.log.rebalanced(self.group, taken, ())
+        if not problems:
+            self._take()
+        for broker, problem in problems.items():
+            self._failed(("beginning", broker), problem)
+
+    def _begin(self, key: TopicPartition, queue: Queue, until: float) -> Steps[tuple[int, bool]]:
+        topic, offsets = key[0], self.member.offsets
+        giving = self._givings.get(key)
+        if giving is not None:
+            yield giving, until
+        if key in self.uncommitted:
+            return self.uncommitted[key], False
+        committed = yield from offsets.committed(topic, queue, until)
+        if committed is not None:
+            return committed, False
+        start = self.start if not topic.startswith("%RETRY%") else Earliest()
+        if isinstance(start, Latest):  # the queue came when the group had begun, or was away: see `_founding`
+            since = self.unfounded.get((topic, *queue.home))
+            start = Earliest() if since is None else AtTime(since)
+        if isinstance(start, Position | Mapping):
+            if key in self.given:
+                yield from offsets.commit(topic, queue, self.given[key], until)
+                return self.given[key], False
+            start = Earliest()
+        if isinstance(start, Earliest):
+            return (yield from self.places[topic].first(queue, until)), True
+        yield from self.places[topic].all_shown([queue], until)
+        offset = yield from self.places[topic].of(queue, start, until)
+        yield from offsets.commit(topic, queue, offset, until)
+        return offset, False
+
+    # the beginning of a group ------------------------------------------------------------------------------------------------------
+
+    def _founding(self, topic: str, until: float) -> Steps[None]:
+        """Where the group begins, committed for every queue there is; nothing where it has begun.
+
+        The first queue of each broker comes last: one that has an offset tells that all others are done. A broker none of whose queues has
+        one, beside another whose first queue has, came later, whatever its name.
+        """
+        queues = (yield from self.cluster.routing(topic, until)).readable()
+        heads = [*{queue.broker: queue for queue in sorted(queues, key=lambda queue: -queue.queue_id)}.values()]
+        for look in range(2):
+            begun, away = yield from self._begun(topic, heads, until)
+            if look or not begun or len(begun) + len(away) == len(heads) or not (yield from self.member.others(until)):
+                break
+            yield time.monotonic() + FOUNDING  # another member may be at it, and between two brokers just now
+        rest = [queue for queue in queues if queue not in heads and queue.broker not in begun | away]
+        heads = [queue for queue in heads if queue.broker not in begun | away]
+        offsets, places = self.member.offsets, self.places[topic]
+        if begun:
+            known = yield from self.cluster.gathering({queue: offsets.committed(topic, queue, until) for queue in rest}, "the offset")
+            under_way = {queue.broker for queue in rest if known[queue] is not None}
+            rest = [queue for queue in rest if queue.broker in under_way]
+            heads = [queue for queue in heads if queue.broker in under_way]
+        else:
+            self.unfounded |= {(topic, *queue.home): int(time.time() * 1000) for queue in queues if queue.broker in away}
+        yield from places.all_shown([*rest, *heads], until)
+        for some in (rest, heads):
+            yield from self.cluster.gathering({queue: self._found(topic, queue, until) for queue in some}, "the end")
+
+    def _found(self, topic: str, queue: Queue, until: float) -> Steps[None]:
+        offsets = self.member.offsets
+        end = yield from self.places[topic].end(queue, until)
+        if (yield from offsets.committed(topic, queue, until)) is None:  # another member may have begun, and be on its way already
+            yield from offsets.commit(topic, queue, end, until)
+
+    def _begun(self, topic: str, heads: Sequence[Queue], until: float) -> Steps[tuple[set[str], set[str]]]:
+        """Brokers on which the group has begun, and those that cannot be asked; raises when none can."""
+        late = [until if len(heads) == 1 else self.member.answer_by(queue.address, until) for queue in heads]
+        steps = [(queue, self.member.offsets.committed(topic, queue, until)) for queue, until in zip(heads, late, strict=True)]
+        found, problems = yield from self.member.asking({(topic, of[0].partition): of for of in steps}, "the beginning")
+        for why in problems.values():
+            if not passes(why) or not found:
+                raise why
+        names = {(topic, queue.partition): queue.broker for queue in heads}
+        return {names[key] for key, offset in found.items() if offset is not None}, {names[key] for key in problems}
+
+    # places that an administrator has set ------------------------------------------------------------------------------------------
+
+    def _reset(self, key: TopicPartition, offset: int) -> None:
+        """The group was set there, which a pull or a broker has told. Commits count again: that place is to be the first one, and nothing
+        is handed out before."""
+        self.why[key] = SET
+        self.set_back.add(key)
+        self.uncommitted[key] = offset
+        cursor = self.fetcher.plan.cursors[key]
+        self.held.setdefault(key, cursor.paused)
+        cursor.paused = True
+
+    def _place(self) -> None:
+        """Go on where places are committed, and have others committed."""
+        placing, problem = self._placing, None
+        if placing is not None and placing.done:
+            done, problem = placing.result()
+            for key, offset in done.items():
+                if self.uncommitted.get(key) == offset:
+                    del self.uncommitted[key]
+                    self.pause(key, self.held.pop(key, False))
+            self._placing = None
+            self._place_at = time.monotonic() + AGAIN if problem is not None else 0.0
+            if problem is None:
+                self.transient.over("placing")
+        for key in self.uncommitted.keys() - self.queues.keys() - self.ours.keys():
+            del self.uncommitted[key]
+        wanted = {key: offset for key, offset in self.uncommitted.items() if key in self.queues}
+        if wanted and self._placing is None and time.monotonic() >= self._place_at:
+            self._placing = task = self.cluster.tasks.spawn(self.committing(wanted), f"setting group {self.group}")
+            after(task, self.fetcher.wake)
+        if problem is not None:
+            self._failed("placing", problem)
+
+    def pause(self, key: TopicPartition, paused: bool) -> None:
+        """Hand out nothing of a queue of ours, or go on with it."""
+        if key in self.held:
+            self.held[key] = paused
+        elif key in self.queues:
+            self.fetcher.pause(key, paused)
+
+    # for the owner -----------------------------------------------------------------------------------------------------------------
+
+    def committing(self, wanted: Mapping[TopicPartition, int], until: float | None = None) -> Steps[Committed]:
+        """Commit to our queues, beside each other. until: None: each broker has its patience."""
+        member, asked = self.member, {}
+        for key, offset in wanted.items():
+            queue = self.queues[key]
+            late = until or member.answer_by(queue.address, NEVER)
+            asked[key] = queue, member.offsets.commit(key[0], queue, offset, late)
+        done, problems = yield from member.asking(asked, "the commit")
+        return {key: wanted[key] for key in done}, next(iter(problems.values()), None)
+
+    def lost(self, keys: Iterable[TopicPartition]) -> str:
+        """Why these are not ours, or were not for a while, in words."""
+        return ", ".join(f"{key[0]}[{key[1]}] {self.why.get(key, UNKNOWN)}" for key in sorted(keys))
+
+    def settling(self, until: float) -> Steps[None]:
+        """Know which queues are ours, if that is to be known by then: where somebody has called, or the last look is long ago."""
+        self.look()
+        if self._round is not None:
+            yield self._round, until
+            self.look()
+        tasks: list[Task[Any]] = [*self._givings.values()]
+        for task in tasks if self._placing is None else [*tasks, self._placing]:
+            yield task, until
+        self.look()
+
+    def where(
+        self, at: Earliest | Latest | AtTime, until: float, keys: Set[TopicPartition] | None = None
+    ) -> Steps[dict[TopicPartition, int]]:
+        """The offsets that `at` means in our queues of the topics asked for; keys: in these of them."""
+        ours = {key: queue for key, queue in self.asked_for().items() if keys is None or key in keys}
+        if not isinstance(at, Earliest):
+            yield from self.places[self.retry_topic].all_shown(ours.values(), until)
+        looks = {key: self.places[key[0]].of(queue, at, until) for key, queue in ours.items()}
+        return (yield from self.cluster.gathering(looks, "the place"))
+
+    def fetch(self, deadline: float) -> Fetched | None:
+        """The next batch of our queues; None when none came in time."""
+        self.member.polled()
+        self.look()
+        found = self.fetcher.poll(deadline, self.fetching)
+        self.member.polled()
+        return found
+
+    def fetching(self, deadline: float) -> Steps[Fetched | None]:
+        """`fetch`, as steps."""
+        while True:
+            self.member.polled()
+            self.look()
+            soon = time.monotonic() + self.options.max_poll_interval / 3  # a poll that waits is no poll that stays away
+            until = min(deadline, soon) if self._round is not None else min(deadline, soon, self.member.next_look)
+            found = yield from self.fetcher.polling(until)
+            if found is not None or time.monotonic() >= deadline:
+                self.member.polled()
+                return found
+
+    def closing(self, until: float) -> Steps[None]:
+        """Leave the group, when what was given up is committed."""
+        self.fetcher.close()  # who waits there in another thread is let go at once
+        for giving in [*self._givings.values()]:
+            yield giving, until
+        try:
+            yield from self.member.closing(until)
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Let go of all, without a word to anybody."""
+        tasks: list[Task[Any] | None] = [self._round, self._placing, *self._takings.values()]
+        for task in tasks:
+            if task is not None:
+                task.cancel(Closed("the consumer was closed"))
+        self.member.end()
+        self.fetcher.close()

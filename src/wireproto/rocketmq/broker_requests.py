@@ -1,0 +1,133 @@
+"""What a broker asks of a group's member, and what is answered.
+
+    40   members came or went              one way    the share is computed anew
+    220  go on from these offsets          one way    kept for the owner, who seeks and commits them at its next step
+    221  where do you stand?               reply      messageQueueTable: queue to the next offset
+    307  how are you?                      reply      ConsumerRunningInfo: what is read, from where, since when
+    309  take this message now             reply      code 1: records are handed out by poll, nobody here takes one out of turn
+    anything else                          reply      code 3
+
+The bodies have queues as keys, as fastjson writes them. Sans-IO: a command in, a command or None out. Must not: wait, or ask the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from wireproto.errors import Malformed
+
+from . import fastjson, remoting
+from .bodies import SubscriptionData
+from .fastjson import ObjectKey
+from .messages import (
+    ConsumeMessageDirectlyRequest,
+    GetConsumerRunningInfoRequest,
+    GetConsumerStatusFromClientRequest,
+    NotifyConsumerIdsChangedRequest,
+    ResetConsumerClientOffsetRequest,
+)
+
+if TYPE_CHECKING:
+    from .route import Queue
+
+Standing = Mapping[tuple[str, int], tuple["Queue", int]]
+"""By (topic, partition): the queue, and the next offset to hand out."""
+Resets = dict[tuple[str, str, int], int]
+"""By (topic, broker, queue id): the offset to go on from."""
+
+
+class MemberState(Protocol):
+    """What the answers are made of."""
+
+    group: str
+    started: float
+    """Seconds since 1970."""
+
+    def standing(self) -> Standing: ...
+
+    def subscriptions(self) -> Sequence[SubscriptionData]: ...
+
+    def name_servers(self) -> Sequence[str]: ...
+
+    def members_changed(self) -> None: ...
+
+    def reset(self, offsets: Resets) -> None: ...
+
+
+def answer(command: remoting.Command, asked: MemberState) -> remoting.Command | None:
+    """The reply, or None where there is none to send; raises Malformed for a request that does not read."""
+    ext = command.ext
+    if command.code == NotifyConsumerIdsChangedRequest.CODE:
+        if ext.get("consumerGroup") == asked.group:
+            asked.members_changed()
+        return None
+    if command.code == ResetConsumerClientOffsetRequest.CODE:
+        if ext.get("group") == asked.group:
+            asked.reset(_offsets(bytes(command.body)))
+        return None
+    if command.is_one_way:
+        return None
+    if command.code == GetConsumerStatusFromClientRequest.CODE:
+        return _reply(command, {"messageQueueTable": _positions(asked.standing(), ext.get("topic"))})
+    if command.code == GetConsumerRunningInfoRequest.CODE:
+        return _reply(command, _running(asked))
+    if command.code == ConsumeMessageDirectlyRequest.CODE:
+        return refusal(command, 1, "this consumer hands records out by poll: none can be given to it out of turn")
+    return refusal(command, 3, f"request type {command.code} not supported")
+
+
+def _reply(command: remoting.Command, body: Mapping[Any, Any]) -> remoting.Command:
+    reply = refusal(command, 0, None)
+    reply.body = fastjson.dumps(body)
+    return reply
+
+
+def refusal(command: remoting.Command, code: int, remark: str | None) -> remoting.Command:
+    """A reply without a body."""
+    return remoting.Command(
+        code, command.opaque, flag=remoting.RESPONSE, remark=remark, version=remoting.VERSION, serializer=command.serializer
+    )
+
+
+def _queue_key(topic: str, queue: Queue) -> ObjectKey:
+    return ObjectKey({"brokerName": queue.broker, "queueId": queue.queue_id, "topic": topic})
+
+
+def _positions(standing: Standing, topic: str | None) -> dict[Any, int]:
+    return {_queue_key(key[0], queue): offset for key, (queue, offset) in standing.items() if topic in (None, "", key[0])}
+
+
+def _running(asked: MemberState) -> dict[str, Any]:
+    queues = {
+        _queue_key(key[0], queue): {"commitOffset": offset, "droped": False, "locked": False}
+        for key, (queue, offset) in asked.standing().items()
+    }
+    properties = {
+        "PROP_CLIENT_VERSION": "wireproto",
+        "PROP_CONSUME_ORDERLY": "false",
+        "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+        "PROP_CONSUMER_START_TIMESTAMP": str(int(asked.started * 1000)),
+        "PROP_NAMESERVER_ADDR": ";".join(asked.name_servers()) + ";",
+        "PROP_THREADPOOL_CORE_SIZE": "0",
+    }
+    subscriptions = [subscription.tree() for subscription in asked.subscriptions()]
+    return {"mqTable": queues, "properties": properties, "statusTable": {}, "subscriptionSet": subscriptions}
+
+
+def _offsets(body: bytes) -> Resets:
+    """The body of 220: a table with queues as keys, or (for clients that say they are C++) a list."""
+    tree = fastjson.loads(body)
+    table = tree.get("offsetTable") if isinstance(tree, Mapping) else tree
+    pairs: list[tuple[Any, Any]] = []
+    if isinstance(table, Mapping):
+        pairs = list(table.items())
+    elif isinstance(table, list):
+        pairs = [(item, item.get("offset") if isinstance(item, Mapping) else None) for item in table]
+    found: Resets = {}
+    for queue, offset in pairs:
+        topic, broker, queue_id = [queue.get(name) if isinstance(queue, Mapping) else None for name in ("topic", "brokerName", "queueId")]
+        if not isinstance(topic, str) or not isinstance(broker, str) or type(queue_id) is not int or type(offset) is not int:
+            raise Malformed("a table of queues and offsets expected", message="ResetConsumerClientOffsetRequest", path="offsetTable")
+        found[topic, broker, queue_id] = offset
+    return found
