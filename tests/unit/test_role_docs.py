@@ -12,7 +12,17 @@ import pytest
 
 MODULES = ("client", "producer", "reader", "consumer", "queue", "admin", "tree", "transactions", "transactional", "half", "staged")
 PACKAGES = ("kafka", "pulsar", "rocketmq", "zookeeper", "aio")
-MORE = ("roles", "records", "flow.role", "flow.producer", "flow.topics", "flow.transactions", "kafka.admin_transactions", "aio.plain", "aio.roles")
+MORE = (
+    "roles",
+    "records",
+    "flow.role",
+    "flow.producer",
+    "flow.topics",
+    "flow.transactions",
+    "kafka.admin_transactions",
+    "aio.plain",
+    "aio.roles",
+)
 SECTION = re.compile(r"^(Args|Raises|Returns|Yields|Attributes):$", re.MULTILINE)
 
 
