@@ -126,8 +126,12 @@ def _constants(protocol: Protocol, name: str, definition: Definition) -> list[st
                 shown.append((attribute, "tuple[int, int]", (span.first, min(span.last, last) if fact == "unstable" else span.last)))
         if "log" in facts:
             shown.append(("LOG", "str", facts["log"]))
+        if definition.word == "request" and "to" in facts:
+            shown.append(("SENT_TO", "str", facts["to"]))
     if protocol.name == "rocketmq" and "code" in facts:
         shown.append(("CODE", "int", facts["code"]))
+        if definition.word == "command":
+            shown.append(("SENT_TO", "str", facts.get("to", "broker")))
     for operation in protocol.operations:
         if operation.facts.get("request") == name:
             shown.append(("OP_CODE", "int", operation.facts["code"]))

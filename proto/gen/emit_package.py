@@ -25,6 +25,7 @@ class _Struct(Message):
 
 class _Request(_Struct):
     __slots__ = ()
+    SENT_TO: ClassVar[str] = "any"
     FLEXIBLE_FROM: ClassVar[int]
 
     @classmethod

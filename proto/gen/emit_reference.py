@@ -91,6 +91,7 @@ _SAYS = {
     "prefix": "key prefix {}",
     "value": "value {}",
     "since": "since {}",
+    "to": "sent to: {}",
     "body": "body: {}",
 }
 

@@ -31,6 +31,7 @@ TYPE = re.compile(r"(?:\[(\w+)\]|(\w+))(\?)?$")
 MESSAGE_WORDS = {"request", "response", "header", "data", "key", "value", "struct", "record", "command", "reply", "fields"}
 FLAG_WORDS = {"ignorable": IGNORABLE, "key": KEY, "inflexible": INFLEXIBLE, "secret": SECRET}
 SPAN_FACTS = {"versions", "removed", "prefix", "bare"}
+DESTINATIONS = ("controller", "group", "transaction", "share", "leader", "configs", "name_server")
 
 
 def read_protocol(folder: Path) -> Protocol:
@@ -149,6 +150,8 @@ class _File:
                 if value != "none" and span is None:
                     raise self.fail(f"{word} {value}: not a range")
                 facts[word] = span
+            elif word == "to" and value not in DESTINATIONS:
+                raise self.fail(f"to {value}: not one of {', '.join(DESTINATIONS)}")
             else:
                 facts[word] = value.strip('"')
         return facts

@@ -9,7 +9,7 @@ import pytest
 
 from wireproto._codec import Message
 from wireproto.errors import Truncated
-from wireproto.kafka import admin, assignor, codes, outgoing, routing
+from wireproto.kafka import admin, assignor, codes, outgoing
 from wireproto.kafka import messages as m
 from wireproto.kafka.fetch import Fetches, FetchSettings
 from wireproto.kafka.group import LEFT, STABLE, GroupSettings, Membership
@@ -20,24 +20,26 @@ from wireproto.net.retry import Policy, Verdict, verdict
 
 ID = b"i" * 16
 WHERE = {
-    routing._CONTROLLER: "AlterPartitionReassignments AlterUserScramCredentials CreatePartitions CreateTopics DeleteTopics ElectLeaders "
+    "controller": "AlterPartitionReassignments AlterUserScramCredentials CreatePartitions CreateTopics DeleteTopics ElectLeaders "
     "ListPartitionReassignments UnregisterBroker UpdateFeatures",
-    routing._GROUP: "AlterShareGroupOffsets ConsumerGroupDescribe ConsumerGroupHeartbeat DeleteGroups DeleteShareGroupOffsets "
+    "group": "AlterShareGroupOffsets ConsumerGroupDescribe ConsumerGroupHeartbeat DeleteGroups DeleteShareGroupOffsets "
     "DescribeGroups DescribeShareGroupOffsets Heartbeat JoinGroup LeaveGroup OffsetCommit OffsetDelete OffsetFetch "
     "ShareGroupDescribe ShareGroupHeartbeat "
     "StreamsGroupDescribe StreamsGroupHeartbeat SyncGroup TxnOffsetCommit",
-    routing._TRANSACTION: "AddOffsetsToTxn AddPartitionsToTxn DescribeTransactions EndTxn InitProducerId",
-    routing._SHARE: "DeleteShareGroupState InitializeShareGroupState ReadShareGroupState ReadShareGroupStateSummary WriteShareGroupState",
-    routing._LEADER: "AlterReplicaLogDirs DeleteRecords DescribeProducers Fetch ListOffsets OffsetForLeaderEpoch Produce ShareAcknowledge "
+    "transaction": "AddOffsetsToTxn AddPartitionsToTxn DescribeTransactions EndTxn InitProducerId",
+    "share": "DeleteShareGroupState InitializeShareGroupState ReadShareGroupState ReadShareGroupStateSummary WriteShareGroupState",
+    "leader": "AlterReplicaLogDirs DeleteRecords DescribeProducers Fetch ListOffsets OffsetForLeaderEpoch Produce ShareAcknowledge "
     "ShareFetch WriteTxnMarkers",
-    routing._CONFIGS: "AlterConfigs DescribeConfigs IncrementalAlterConfigs",
+    "configs": "AlterConfigs DescribeConfigs IncrementalAlterConfigs",
 }
 
 
-@pytest.mark.parametrize(("keys", "names"), WHERE.items(), ids=["controller", "group", "transaction", "share", "leader", "configs"])
-def test_the_requests_of_each_kind_of_node_are_these(keys: frozenset[int], names: str) -> None:
-    kinds: list[type[Message]] = [getattr(m, f"{name}Request") for name in names.split()]
-    assert keys == {kind.API_KEY for kind in kinds}
+@pytest.mark.parametrize(("to", "names"), WHERE.items())
+def test_the_requests_of_each_kind_of_node_are_these(to: str, names: str) -> None:
+    requests = [kind for name in m.__all__ if name.endswith("Request") and hasattr(kind := getattr(m, name), "API_KEY")]
+    assert len(requests) > 85
+    assert {kind.NAME.removesuffix("Request") for kind in requests if kind.SENT_TO == to} == set(names.split())
+    assert {kind.SENT_TO for kind in requests} == {*WHERE, "any"}
 
 
 def described(*names: str) -> m.MetadataResponse:

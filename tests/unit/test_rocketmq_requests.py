@@ -99,7 +99,7 @@ def asked(message: Any, to: Any = None) -> str:
 class Message:
     """As much of a command as its way depends on."""
 
-    CODE = 11
+    CODE, SENT_TO = 11, "broker"
 
     def __init__(self, **fields: Any) -> None:
         self.__dict__.update(fields)
@@ -108,7 +108,7 @@ class Message:
 @pytest.mark.parametrize("name", ALL)
 def test_each_command_goes_to_the_kind_of_server_that_knows_it(name: str) -> None:
     message = Message()
-    message.CODE = ALL[name].CODE  # type: ignore[misc]
+    message.CODE, message.SENT_TO = ALL[name].CODE, ALL[name].SENT_TO  # type: ignore[misc]
     cluster, reply = request(message)
     ((target, accept),) = cluster.asked
     assert target == ("names" if name in OF_NAME_SERVERS else "b:1"), "else to the first broker that has a master"

@@ -23,12 +23,6 @@ from typing import Any, NamedTuple
 from .metadata import Metadata
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2  # kinds of coordinator, as FindCoordinator counts them
-_CONTROLLER = frozenset((19, 20, 37, 43, 45, 46, 51, 57, 64))
-_GROUP = frozenset((8, 9, 11, 12, 13, 14, 15, 28, 42, 47, 68, 69, 76, 77, 88, 89, 90, 91, 92))
-_TRANSACTION = frozenset((22, 24, 25, 26, 65))
-_SHARE = frozenset((83, 84, 85, 86, 87))
-_LEADER = frozenset((0, 1, 2, 21, 23, 27, 34, 61, 78, 79))
-_CONFIGS = frozenset((32, 33, 44))
 _BROKER_RESOURCES = (4, 8)  # BROKER, BROKER_LOGGER
 
 
@@ -50,20 +44,20 @@ def destination(message: Any, metadata: Metadata) -> Destination:
         message: a request of ``kafka.messages``.
         metadata: knows the names of topic ids.
     """
-    key = message.API_KEY
-    if key in _CONTROLLER:
+    sent_to = message.SENT_TO
+    if sent_to == "controller":
         return Destination("controller")
-    if key in _GROUP:
+    if sent_to == "group":
         name = _first(message, ("group_id", "groups", "groups_names", "group_ids"))
         return Destination("coordinator", name, GROUP)
-    if key in _TRANSACTION:
+    if sent_to == "transaction":
         name = _first(message, ("transactional_id", "v3_and_below_transactional_id", "transactions", "transactional_ids"))
         return Destination("coordinator", name, TRANSACTION) if name else ANY
-    if key in _SHARE:
+    if sent_to == "share":
         return _share_state(message)
-    if key in _LEADER:
+    if sent_to == "leader":
         return _leader(message, metadata)
-    if key in _CONFIGS:
+    if sent_to == "configs":
         return _configured(message)
     return ANY
 

@@ -54,6 +54,7 @@ class SendMessageRequest(_Struct):
     )
     NAME: ClassVar[str] = "SendMessageRequest"
     CODE: ClassVar[int] = 10
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[SendMessageResponse]]
 
     producer_group: str
@@ -177,6 +178,7 @@ class PullMessageRequest(_Struct):
     )
     NAME: ClassVar[str] = "PullMessageRequest"
     CODE: ClassVar[int] = 11
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[PullMessageResponse]]
 
     consumer_group: str
@@ -304,6 +306,7 @@ class QueryMessageRequest(_Struct):
     )
     NAME: ClassVar[str] = "QueryMessageRequest"
     CODE: ClassVar[int] = 12
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[QueryMessageResponse]]
 
     topic: str
@@ -370,6 +373,7 @@ class QueryBrokerOffsetRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "QueryBrokerOffsetRequest"
     CODE: ClassVar[int] = 13
+    SENT_TO: ClassVar[str] = "broker"
 
 # 014_query_consumer_offset.wire
 
@@ -379,6 +383,7 @@ class QueryConsumerOffsetRequest(_Struct):
     __slots__ = ("consumer_group", "topic", "queue_id", "set_zero_if_not_found", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "QueryConsumerOffsetRequest"
     CODE: ClassVar[int] = 14
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[QueryConsumerOffsetResponse]]
 
     consumer_group: str
@@ -431,6 +436,7 @@ class UpdateConsumerOffsetRequest(_Struct):
     __slots__ = ("consumer_group", "topic", "queue_id", "commit_offset", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "UpdateConsumerOffsetRequest"
     CODE: ClassVar[int] = 15
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[UpdateConsumerOffsetResponse]]
 
     consumer_group: str
@@ -492,6 +498,7 @@ class UpdateAndCreateTopicRequest(_Struct):
     )
     NAME: ClassVar[str] = "UpdateAndCreateTopicRequest"
     CODE: ClassVar[int] = 17
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[UpdateAndCreateTopicResponse]]
 
     topic: str
@@ -558,6 +565,7 @@ class UpdateAndCreateTopicListRequest(_Struct):
     __slots__ = ("ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "UpdateAndCreateTopicListRequest"
     CODE: ClassVar[int] = 18
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[UpdateAndCreateTopicListResponse]]
 
     ns: str | None
@@ -592,6 +600,7 @@ class GetAllTopicConfigRequest(_Struct):
     __slots__ = ("topic_seq", "data_version", "max_topic_num")
     NAME: ClassVar[str] = "GetAllTopicConfigRequest"
     CODE: ClassVar[int] = 21
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetAllTopicConfigResponse]]
 
     topic_seq: int | None
@@ -630,6 +639,7 @@ class GetTopicConfigListRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetTopicConfigListRequest"
     CODE: ClassVar[int] = 22
+    SENT_TO: ClassVar[str] = "broker"
 
 # 023_get_topic_name_list.wire
 
@@ -639,6 +649,7 @@ class GetTopicNameListRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetTopicNameListRequest"
     CODE: ClassVar[int] = 23
+    SENT_TO: ClassVar[str] = "broker"
 
 # 025_update_broker_config.wire
 
@@ -651,6 +662,7 @@ class UpdateBrokerConfigRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "UpdateBrokerConfigRequest"
     CODE: ClassVar[int] = 25
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[UpdateBrokerConfigResponse]]
 
 class UpdateBrokerConfigResponse(_Struct):
@@ -667,6 +679,7 @@ class GetBrokerConfigRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetBrokerConfigRequest"
     CODE: ClassVar[int] = 26
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetBrokerConfigResponse]]
 
 class GetBrokerConfigResponse(_Struct):
@@ -692,6 +705,7 @@ class TriggerDeleteFilesRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "TriggerDeleteFilesRequest"
     CODE: ClassVar[int] = 27
+    SENT_TO: ClassVar[str] = "broker"
 
 # 028_get_broker_runtime_info.wire
 
@@ -701,6 +715,7 @@ class GetBrokerRuntimeInfoRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetBrokerRuntimeInfoRequest"
     CODE: ClassVar[int] = 28
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetBrokerRuntimeInfoResponse]]
 
 class GetBrokerRuntimeInfoResponse(_Struct):
@@ -720,6 +735,7 @@ class SearchOffsetByTimestampRequest(_Struct):
     __slots__ = ("topic", "queue_id", "timestamp", "boundary_type", "lite_topic", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "SearchOffsetByTimestampRequest"
     CODE: ClassVar[int] = 29
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[SearchOffsetByTimestampResponse]]
 
     topic: str
@@ -776,6 +792,7 @@ class GetMaxOffsetRequest(_Struct):
     __slots__ = ("topic", "queue_id", "committed", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetMaxOffsetRequest"
     CODE: ClassVar[int] = 30
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetMaxOffsetResponse]]
 
     topic: str
@@ -826,6 +843,7 @@ class GetMinOffsetRequest(_Struct):
     __slots__ = ("topic", "queue_id", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetMinOffsetRequest"
     CODE: ClassVar[int] = 31
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetMinOffsetResponse]]
 
     topic: str
@@ -873,6 +891,7 @@ class GetEarliestMsgStoretimeRequest(_Struct):
     __slots__ = ("topic", "queue_id", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetEarliestMsgStoretimeRequest"
     CODE: ClassVar[int] = 32
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetEarliestMsgStoretimeResponse]]
 
     topic: str
@@ -920,6 +939,7 @@ class ViewMessageByIdRequest(_Struct):
     __slots__ = ("offset", "topic")
     NAME: ClassVar[str] = "ViewMessageByIdRequest"
     CODE: ClassVar[int] = 33
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[ViewMessageByIdResponse]]
 
     offset: int
@@ -950,6 +970,7 @@ class HeartBeatRequest(_Struct):
     __slots__ = ("ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "HeartBeatRequest"
     CODE: ClassVar[int] = 34
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[HeartBeatResponse]]
 
     ns: str | None
@@ -991,6 +1012,7 @@ class UnregisterClientRequest(_Struct):
     __slots__ = ("client_id", "producer_group", "consumer_group", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "UnregisterClientRequest"
     CODE: ClassVar[int] = 35
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[UnregisterClientResponse]]
 
     client_id: str
@@ -1043,6 +1065,7 @@ class ConsumerSendMsgBackRequest(_Struct):
     )
     NAME: ClassVar[str] = "ConsumerSendMsgBackRequest"
     CODE: ClassVar[int] = 36
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[ConsumerSendMsgBackResponse]]
 
     offset: int
@@ -1106,6 +1129,7 @@ class EndTransactionRequest(_Struct):
     )
     NAME: ClassVar[str] = "EndTransactionRequest"
     CODE: ClassVar[int] = 37
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[EndTransactionResponse]]
 
     producer_group: str
@@ -1159,6 +1183,7 @@ class GetConsumerListByGroupRequest(_Struct):
     __slots__ = ("consumer_group", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetConsumerListByGroupRequest"
     CODE: ClassVar[int] = 38
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetConsumerListByGroupResponse]]
 
     consumer_group: str
@@ -1212,6 +1237,7 @@ class CheckTransactionStateRequest(_Struct):
     )
     NAME: ClassVar[str] = "CheckTransactionStateRequest"
     CODE: ClassVar[int] = 39
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[CheckTransactionStateResponse]]
 
     tran_state_table_offset: int
@@ -1273,6 +1299,7 @@ class NotifyConsumerIdsChangedRequest(_Struct):
     __slots__ = ("consumer_group", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "NotifyConsumerIdsChangedRequest"
     CODE: ClassVar[int] = 40
+    SENT_TO: ClassVar[str] = "broker"
 
     consumer_group: str
     ns: str | None
@@ -1305,6 +1332,7 @@ class LockBatchMqRequest(_Struct):
     __slots__ = ("ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "LockBatchMqRequest"
     CODE: ClassVar[int] = 41
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[LockBatchMqResponse]]
 
     ns: str | None
@@ -1345,6 +1373,7 @@ class UnlockBatchMqRequest(_Struct):
     __slots__ = ("ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "UnlockBatchMqRequest"
     CODE: ClassVar[int] = 42
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[UnlockBatchMqResponse]]
 
     ns: str | None
@@ -1379,6 +1408,7 @@ class GetAllConsumerOffsetRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetAllConsumerOffsetRequest"
     CODE: ClassVar[int] = 43
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetAllConsumerOffsetResponse]]
 
 class GetAllConsumerOffsetResponse(_Struct):
@@ -1398,6 +1428,7 @@ class GetAllDelayOffsetRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetAllDelayOffsetRequest"
     CODE: ClassVar[int] = 45
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetAllDelayOffsetResponse]]
 
 class GetAllDelayOffsetResponse(_Struct):
@@ -1420,6 +1451,7 @@ class CheckClientConfigRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "CheckClientConfigRequest"
     CODE: ClassVar[int] = 46
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[CheckClientConfigResponse]]
 
 class CheckClientConfigResponse(_Struct):
@@ -1439,6 +1471,7 @@ class GetClientConfigRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetClientConfigRequest"
     CODE: ClassVar[int] = 47
+    SENT_TO: ClassVar[str] = "broker"
 
 # 050_update_and_create_acl_config.wire
 
@@ -1457,6 +1490,7 @@ class UpdateAndCreateAclConfigRequest(_Struct):
     )
     NAME: ClassVar[str] = "UpdateAndCreateAclConfigRequest"
     CODE: ClassVar[int] = 50
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[UpdateAndCreateAclConfigResponse]]
 
     access_key: str
@@ -1495,6 +1529,7 @@ class DeleteAclConfigRequest(_Struct):
     __slots__ = ("access_key",)
     NAME: ClassVar[str] = "DeleteAclConfigRequest"
     CODE: ClassVar[int] = 51
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[DeleteAclConfigResponse]]
 
     access_key: str
@@ -1517,6 +1552,7 @@ class GetBrokerClusterAclInfoRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetBrokerClusterAclInfoRequest"
     CODE: ClassVar[int] = 52
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetBrokerClusterAclInfoResponse]]
 
 class GetBrokerClusterAclInfoResponse(_Struct):
@@ -1549,6 +1585,7 @@ class UpdateGlobalWhiteAddrsConfigRequest(_Struct):
     __slots__ = ("global_white_addrs", "acl_file_full_path")
     NAME: ClassVar[str] = "UpdateGlobalWhiteAddrsConfigRequest"
     CODE: ClassVar[int] = 53
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[UpdateGlobalWhiteAddrsConfigResponse]]
 
     global_white_addrs: str
@@ -1572,6 +1609,7 @@ class GetBrokerClusterAclConfigRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetBrokerClusterAclConfigRequest"
     CODE: ClassVar[int] = 54
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetBrokerClusterAclConfigResponse]]
 
 class GetBrokerClusterAclConfigResponse(_Struct):
@@ -1601,6 +1639,7 @@ class GetTimerCheckPointRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetTimerCheckPointRequest"
     CODE: ClassVar[int] = 60
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetTimerCheckPointResponse]]
 
 class GetTimerCheckPointResponse(_Struct):
@@ -1623,6 +1662,7 @@ class GetTimerMetricsRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetTimerMetricsRequest"
     CODE: ClassVar[int] = 61
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetTimerMetricsResponse]]
 
 class GetTimerMetricsResponse(_Struct):
@@ -1647,6 +1687,7 @@ class ControllerAlterSyncStateSetRequest(_Struct):
     __slots__ = ("broker_name", "master_broker_id", "master_epoch", "invoke_time")
     NAME: ClassVar[str] = "ControllerAlterSyncStateSetRequest"
     CODE: ClassVar[int] = 1001
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[ControllerAlterSyncStateSetResponse]]
 
     broker_name: str | None
@@ -1689,6 +1730,7 @@ class ControllerElectMasterRequest(_Struct):
     __slots__ = ("cluster_name", "broker_name", "broker_id", "designate_elect", "invoke_time")
     NAME: ClassVar[str] = "ControllerElectMasterRequest"
     CODE: ClassVar[int] = 1002
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[ControllerElectMasterResponse]]
 
     cluster_name: str
@@ -1741,6 +1783,7 @@ class ControllerRegisterBrokerRequest(_Struct):
     __slots__ = ("cluster_name", "broker_name", "broker_id", "broker_address", "invoke_time")
     NAME: ClassVar[str] = "ControllerRegisterBrokerRequest"
     CODE: ClassVar[int] = 1003
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[ControllerRegisterBrokerResponse]]
 
     cluster_name: str | None
@@ -1797,6 +1840,7 @@ class ControllerGetReplicaInfoRequest(_Struct):
     __slots__ = ("broker_name",)
     NAME: ClassVar[str] = "ControllerGetReplicaInfoRequest"
     CODE: ClassVar[int] = 1004
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[ControllerGetReplicaInfoResponse]]
 
     broker_name: str | None
@@ -1837,6 +1881,7 @@ class ControllerGetMetadataInfoRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "ControllerGetMetadataInfoRequest"
     CODE: ClassVar[int] = 1005
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[ControllerGetMetadataInfoResponse]]
 
 class ControllerGetMetadataInfoResponse(_Struct):
@@ -1874,6 +1919,7 @@ class ControllerGetSyncStateDataRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "ControllerGetSyncStateDataRequest"
     CODE: ClassVar[int] = 1006
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[ControllerGetSyncStateDataResponse]]
 
 class ControllerGetSyncStateDataResponse(_Struct):
@@ -1896,6 +1942,7 @@ class GetBrokerEpochCacheRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetBrokerEpochCacheRequest"
     CODE: ClassVar[int] = 1007
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetBrokerEpochCacheResponse]]
 
 class GetBrokerEpochCacheResponse(_Struct):
@@ -1920,6 +1967,7 @@ class NotifyBrokerRoleChangedRequest(_Struct):
     __slots__ = ("master_address", "master_epoch", "sync_state_set_epoch", "master_broker_id")
     NAME: ClassVar[str] = "NotifyBrokerRoleChangedRequest"
     CODE: ClassVar[int] = 1008
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[NotifyBrokerRoleChangedResponse]]
 
     master_address: str | None
@@ -1955,6 +2003,7 @@ class UpdateControllerConfigRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "UpdateControllerConfigRequest"
     CODE: ClassVar[int] = 1009
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[UpdateControllerConfigResponse]]
 
 class UpdateControllerConfigResponse(_Struct):
@@ -1971,6 +2020,7 @@ class PutKvConfigRequest(_Struct):
     __slots__ = ("namespace", "key", "value")
     NAME: ClassVar[str] = "PutKvConfigRequest"
     CODE: ClassVar[int] = 100
+    SENT_TO: ClassVar[str] = "name_server"
     RESPONSE: ClassVar[type[PutKvConfigResponse]]
 
     namespace: str
@@ -1998,6 +2048,7 @@ class GetControllerConfigRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetControllerConfigRequest"
     CODE: ClassVar[int] = 1010
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetControllerConfigResponse]]
 
 class GetControllerConfigResponse(_Struct):
@@ -2020,6 +2071,7 @@ class CleanBrokerDataRequest(_Struct):
     __slots__ = ("cluster_name", "broker_name", "broker_controller_ids_to_clean", "is_clean_living_broker", "invoke_time")
     NAME: ClassVar[str] = "CleanBrokerDataRequest"
     CODE: ClassVar[int] = 1011
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[CleanBrokerDataResponse]]
 
     cluster_name: str | None
@@ -2055,6 +2107,7 @@ class ControllerGetNextBrokerIdRequest(_Struct):
     __slots__ = ("cluster_name", "broker_name")
     NAME: ClassVar[str] = "ControllerGetNextBrokerIdRequest"
     CODE: ClassVar[int] = 1012
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[ControllerGetNextBrokerIdResponse]]
 
     cluster_name: str | None
@@ -2093,6 +2146,7 @@ class ControllerApplyBrokerIdRequest(_Struct):
     __slots__ = ("cluster_name", "broker_name", "applied_broker_id", "register_check_code")
     NAME: ClassVar[str] = "ControllerApplyBrokerIdRequest"
     CODE: ClassVar[int] = 1013
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[ControllerApplyBrokerIdResponse]]
 
     cluster_name: str | None
@@ -2133,6 +2187,7 @@ class BrokerCloseChannelRequestRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "BrokerCloseChannelRequestRequest"
     CODE: ClassVar[int] = 1014
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[BrokerCloseChannelRequestResponse]]
 
 class BrokerCloseChannelRequestResponse(_Struct):
@@ -2152,6 +2207,7 @@ class CheckNotActiveBrokerRequestRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "CheckNotActiveBrokerRequestRequest"
     CODE: ClassVar[int] = 1015
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[CheckNotActiveBrokerRequestResponse]]
 
 class CheckNotActiveBrokerRequestResponse(_Struct):
@@ -2171,6 +2227,7 @@ class GetBrokerLiveInfoRequestRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetBrokerLiveInfoRequestRequest"
     CODE: ClassVar[int] = 1016
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetBrokerLiveInfoRequestResponse]]
 
 class GetBrokerLiveInfoRequestResponse(_Struct):
@@ -2190,6 +2247,7 @@ class GetSyncStateDataRequestRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetSyncStateDataRequestRequest"
     CODE: ClassVar[int] = 1017
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetSyncStateDataRequestResponse]]
 
 class GetSyncStateDataRequestResponse(_Struct):
@@ -2209,6 +2267,7 @@ class RaftBrokerHeartBeatEventRequestRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "RaftBrokerHeartBeatEventRequestRequest"
     CODE: ClassVar[int] = 1018
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[RaftBrokerHeartBeatEventRequestResponse]]
 
 class RaftBrokerHeartBeatEventRequestResponse(_Struct):
@@ -2225,6 +2284,7 @@ class GetKvConfigRequest(_Struct):
     __slots__ = ("namespace", "key")
     NAME: ClassVar[str] = "GetKvConfigRequest"
     CODE: ClassVar[int] = 101
+    SENT_TO: ClassVar[str] = "name_server"
     RESPONSE: ClassVar[type[GetKvConfigResponse]]
 
     namespace: str
@@ -2254,6 +2314,7 @@ class DeleteKvConfigRequest(_Struct):
     __slots__ = ("namespace", "key")
     NAME: ClassVar[str] = "DeleteKvConfigRequest"
     CODE: ClassVar[int] = 102
+    SENT_TO: ClassVar[str] = "name_server"
     RESPONSE: ClassVar[type[DeleteKvConfigResponse]]
 
     namespace: str
@@ -2290,6 +2351,7 @@ class RegisterBrokerRequest(_Struct):
     )
     NAME: ClassVar[str] = "RegisterBrokerRequest"
     CODE: ClassVar[int] = 103
+    SENT_TO: ClassVar[str] = "name_server"
     RESPONSE: ClassVar[type[RegisterBrokerResponse]]
 
     broker_name: str
@@ -2342,6 +2404,7 @@ class UnregisterBrokerRequest(_Struct):
     __slots__ = ("broker_name", "broker_addr", "cluster_name", "broker_id")
     NAME: ClassVar[str] = "UnregisterBrokerRequest"
     CODE: ClassVar[int] = 104
+    SENT_TO: ClassVar[str] = "name_server"
     RESPONSE: ClassVar[type[UnregisterBrokerResponse]]
 
     broker_name: str
@@ -2372,6 +2435,7 @@ class GetRouteInfoByTopicRequest(_Struct):
     __slots__ = ("topic", "accept_standard_json_only", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetRouteInfoByTopicRequest"
     CODE: ClassVar[int] = 105
+    SENT_TO: ClassVar[str] = "name_server"
     RESPONSE: ClassVar[type[GetRouteInfoByTopicResponse]]
 
     topic: str
@@ -2417,6 +2481,7 @@ class GetBrokerClusterInfoRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetBrokerClusterInfoRequest"
     CODE: ClassVar[int] = 106
+    SENT_TO: ClassVar[str] = "name_server"
     RESPONSE: ClassVar[type[GetBrokerClusterInfoResponse]]
 
 class GetBrokerClusterInfoResponse(_Struct):
@@ -2457,6 +2522,7 @@ class PopMessageRequest(_Struct):
     )
     NAME: ClassVar[str] = "PopMessageRequest"
     CODE: ClassVar[int] = 200050
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[PopMessageResponse]]
 
     consumer_group: str
@@ -2554,6 +2620,7 @@ class AckMessageRequest(_Struct):
     __slots__ = ("consumer_group", "topic", "queue_id", "extra_info", "offset", "lite_topic", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "AckMessageRequest"
     CODE: ClassVar[int] = 200051
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[AckMessageResponse]]
 
     consumer_group: str
@@ -2606,6 +2673,7 @@ class PeekMessageRequest(_Struct):
     __slots__ = ("topic", "queue_id", "max_msg_nums", "consumer_group", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "PeekMessageRequest"
     CODE: ClassVar[int] = 200052
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[PeekMessageResponse]]
 
     topic: str
@@ -2671,6 +2739,7 @@ class ChangeMessageInvisibleTimeRequest(_Struct):
     )
     NAME: ClassVar[str] = "ChangeMessageInvisibleTimeRequest"
     CODE: ClassVar[int] = 200053
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[ChangeMessageInvisibleTimeResponse]]
 
     consumer_group: str
@@ -2750,6 +2819,7 @@ class NotificationRequest(_Struct):
     )
     NAME: ClassVar[str] = "NotificationRequest"
     CODE: ClassVar[int] = 200054
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[NotificationResponse]]
 
     consumer_group: str
@@ -2815,6 +2885,7 @@ class PollingInfoRequest(_Struct):
     __slots__ = ("consumer_group", "topic", "queue_id", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "PollingInfoRequest"
     CODE: ClassVar[int] = 200055
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[PollingInfoResponse]]
 
     consumer_group: str
@@ -2867,6 +2938,7 @@ class PopRollbackRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "PopRollbackRequest"
     CODE: ClassVar[int] = 200056
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[PopRollbackResponse]]
 
 class PopRollbackResponse(_Struct):
@@ -2899,6 +2971,7 @@ class PopLiteMessageRequest(_Struct):
     )
     NAME: ClassVar[str] = "PopLiteMessageRequest"
     CODE: ClassVar[int] = 200070
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[PopLiteMessageResponse]]
 
     client_id: str
@@ -2975,6 +3048,7 @@ class LiteSubscriptionCtlRequest(_Struct):
     __slots__ = ("ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "LiteSubscriptionCtlRequest"
     CODE: ClassVar[int] = 200071
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[LiteSubscriptionCtlResponse]]
 
     ns: str | None
@@ -3012,6 +3086,7 @@ class AckLiteMessageRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "AckLiteMessageRequest"
     CODE: ClassVar[int] = 200072
+    SENT_TO: ClassVar[str] = "broker"
 
 # 200073_notify_unsubscribe_lite.wire
 
@@ -3024,6 +3099,7 @@ class NotifyUnsubscribeLiteRequest(_Struct):
     __slots__ = ("lite_topic", "consumer_group", "client_id", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "NotifyUnsubscribeLiteRequest"
     CODE: ClassVar[int] = 200073
+    SENT_TO: ClassVar[str] = "broker"
 
     lite_topic: str
     consumer_group: str
@@ -3060,6 +3136,7 @@ class GetBrokerLiteInfoRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetBrokerLiteInfoRequest"
     CODE: ClassVar[int] = 200074
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetBrokerLiteInfoResponse]]
 
 class GetBrokerLiteInfoResponse(_Struct):
@@ -3082,6 +3159,7 @@ class GetParentTopicInfoRequest(_Struct):
     __slots__ = ("topic",)
     NAME: ClassVar[str] = "GetParentTopicInfoRequest"
     CODE: ClassVar[int] = 200075
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetParentTopicInfoResponse]]
 
     topic: str
@@ -3110,6 +3188,7 @@ class GetLiteTopicInfoRequest(_Struct):
     __slots__ = ("parent_topic", "lite_topic")
     NAME: ClassVar[str] = "GetLiteTopicInfoRequest"
     CODE: ClassVar[int] = 200076
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetLiteTopicInfoResponse]]
 
     parent_topic: str | None
@@ -3139,6 +3218,7 @@ class GetLiteClientInfoRequest(_Struct):
     __slots__ = ("parent_topic", "group", "client_id", "max_count")
     NAME: ClassVar[str] = "GetLiteClientInfoRequest"
     CODE: ClassVar[int] = 200077
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetLiteClientInfoResponse]]
 
     parent_topic: str | None
@@ -3175,6 +3255,7 @@ class GetLiteGroupInfoRequest(_Struct):
     __slots__ = ("group", "lite_topic", "top_k")
     NAME: ClassVar[str] = "GetLiteGroupInfoRequest"
     CODE: ClassVar[int] = 200078
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetLiteGroupInfoResponse]]
 
     group: str
@@ -3205,6 +3286,7 @@ class TriggerLiteDispatchRequest(_Struct):
     __slots__ = ("group", "client_id")
     NAME: ClassVar[str] = "TriggerLiteDispatchRequest"
     CODE: ClassVar[int] = 200079
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[TriggerLiteDispatchResponse]]
 
     group: str
@@ -3233,6 +3315,7 @@ class BatchAckMessageRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "BatchAckMessageRequest"
     CODE: ClassVar[int] = 200151
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[BatchAckMessageResponse]]
 
 class BatchAckMessageResponse(_Struct):
@@ -3254,6 +3337,7 @@ class UpdateColdDataFlowCtrConfigRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "UpdateColdDataFlowCtrConfigRequest"
     CODE: ClassVar[int] = 2001
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[UpdateColdDataFlowCtrConfigResponse]]
 
 class UpdateColdDataFlowCtrConfigResponse(_Struct):
@@ -3275,6 +3359,7 @@ class RemoveColdDataFlowCtrConfigRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "RemoveColdDataFlowCtrConfigRequest"
     CODE: ClassVar[int] = 2002
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[RemoveColdDataFlowCtrConfigResponse]]
 
 class RemoveColdDataFlowCtrConfigResponse(_Struct):
@@ -3294,6 +3379,7 @@ class GetColdDataFlowCtrInfoRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetColdDataFlowCtrInfoRequest"
     CODE: ClassVar[int] = 2003
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetColdDataFlowCtrInfoResponse]]
 
 class GetColdDataFlowCtrInfoResponse(_Struct):
@@ -3316,6 +3402,7 @@ class SetCommitlogReadModeRequest(_Struct):
     __slots__ = ("read_ahead_mode",)
     NAME: ClassVar[str] = "SetCommitlogReadModeRequest"
     CODE: ClassVar[int] = 2004
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[SetCommitlogReadModeResponse]]
 
     read_ahead_mode: str | None
@@ -3342,6 +3429,7 @@ class UpdateAndCreateSubscriptionGroupRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "UpdateAndCreateSubscriptionGroupRequest"
     CODE: ClassVar[int] = 200
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[UpdateAndCreateSubscriptionGroupResponse]]
 
 class UpdateAndCreateSubscriptionGroupResponse(_Struct):
@@ -3358,6 +3446,7 @@ class GetAllSubscriptionGroupConfigRequest(_Struct):
     __slots__ = ("group_seq", "data_version", "max_group_num")
     NAME: ClassVar[str] = "GetAllSubscriptionGroupConfigRequest"
     CODE: ClassVar[int] = 201
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetAllSubscriptionGroupConfigResponse]]
 
     group_seq: int | None
@@ -3396,6 +3485,7 @@ class GetTopicStatsInfoRequest(_Struct):
     __slots__ = ("topic", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetTopicStatsInfoRequest"
     CODE: ClassVar[int] = 202
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetTopicStatsInfoResponse]]
 
     topic: str
@@ -3438,6 +3528,7 @@ class GetConsumerConnectionListRequest(_Struct):
     __slots__ = ("consumer_group", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetConsumerConnectionListRequest"
     CODE: ClassVar[int] = 203
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetConsumerConnectionListResponse]]
 
     consumer_group: str
@@ -3477,6 +3568,7 @@ class GetProducerConnectionListRequest(_Struct):
     __slots__ = ("producer_group", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetProducerConnectionListRequest"
     CODE: ClassVar[int] = 204
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetProducerConnectionListResponse]]
 
     producer_group: str
@@ -3516,6 +3608,7 @@ class WipeWritePermOfBrokerRequest(_Struct):
     __slots__ = ("broker_name",)
     NAME: ClassVar[str] = "WipeWritePermOfBrokerRequest"
     CODE: ClassVar[int] = 205
+    SENT_TO: ClassVar[str] = "name_server"
     RESPONSE: ClassVar[type[WipeWritePermOfBrokerResponse]]
 
     broker_name: str
@@ -3544,6 +3637,7 @@ class GetAllTopicListFromNameserverRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetAllTopicListFromNameserverRequest"
     CODE: ClassVar[int] = 206
+    SENT_TO: ClassVar[str] = "name_server"
     RESPONSE: ClassVar[type[GetAllTopicListFromNameserverResponse]]
 
 class GetAllTopicListFromNameserverResponse(_Struct):
@@ -3563,6 +3657,7 @@ class DeleteSubscriptionGroupRequest(_Struct):
     __slots__ = ("group_name", "clean_offset", "remove_offset", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "DeleteSubscriptionGroupRequest"
     CODE: ClassVar[int] = 207
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[DeleteSubscriptionGroupResponse]]
 
     group_name: str
@@ -3605,6 +3700,7 @@ class GetConsumeStatsRequest(_Struct):
     __slots__ = ("consumer_group", "topic", "topic_list", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetConsumeStatsRequest"
     CODE: ClassVar[int] = 208
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetConsumeStatsResponse]]
 
     consumer_group: str
@@ -3652,6 +3748,7 @@ class SuspendConsumerRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "SuspendConsumerRequest"
     CODE: ClassVar[int] = 209
+    SENT_TO: ClassVar[str] = "broker"
 
 # 210_resume_consumer.wire
 
@@ -3661,6 +3758,7 @@ class ResumeConsumerRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "ResumeConsumerRequest"
     CODE: ClassVar[int] = 210
+    SENT_TO: ClassVar[str] = "broker"
 
 # 211_reset_consumer_offset_in_consumer.wire
 
@@ -3670,6 +3768,7 @@ class ResetConsumerOffsetInConsumerRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "ResetConsumerOffsetInConsumerRequest"
     CODE: ClassVar[int] = 211
+    SENT_TO: ClassVar[str] = "broker"
 
 # 212_reset_consumer_offset_in_broker.wire
 
@@ -3679,6 +3778,7 @@ class ResetConsumerOffsetInBrokerRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "ResetConsumerOffsetInBrokerRequest"
     CODE: ClassVar[int] = 212
+    SENT_TO: ClassVar[str] = "broker"
 
 # 213_adjust_consumer_thread_pool.wire
 
@@ -3688,6 +3788,7 @@ class AdjustConsumerThreadPoolRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "AdjustConsumerThreadPoolRequest"
     CODE: ClassVar[int] = 213
+    SENT_TO: ClassVar[str] = "broker"
 
 # 214_who_consume_the_message.wire
 
@@ -3697,6 +3798,7 @@ class WhoConsumeTheMessageRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "WhoConsumeTheMessageRequest"
     CODE: ClassVar[int] = 214
+    SENT_TO: ClassVar[str] = "broker"
 
 # 215_delete_topic_in_broker.wire
 
@@ -3706,6 +3808,7 @@ class DeleteTopicInBrokerRequest(_Struct):
     __slots__ = ("topic", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "DeleteTopicInBrokerRequest"
     CODE: ClassVar[int] = 215
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[DeleteTopicInBrokerResponse]]
 
     topic: str
@@ -3745,6 +3848,7 @@ class DeleteTopicInNamesrvRequest(_Struct):
     __slots__ = ("topic", "cluster_name", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "DeleteTopicInNamesrvRequest"
     CODE: ClassVar[int] = 216
+    SENT_TO: ClassVar[str] = "name_server"
     RESPONSE: ClassVar[type[DeleteTopicInNamesrvResponse]]
 
     topic: str
@@ -3792,6 +3896,7 @@ class RegisterTopicInNamesrvRequest(_Struct):
     __slots__ = ("topic", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "RegisterTopicInNamesrvRequest"
     CODE: ClassVar[int] = 217
+    SENT_TO: ClassVar[str] = "name_server"
     RESPONSE: ClassVar[type[RegisterTopicInNamesrvResponse]]
 
     topic: str
@@ -3831,6 +3936,7 @@ class GetKvListByNamespaceRequest(_Struct):
     __slots__ = ("namespace",)
     NAME: ClassVar[str] = "GetKvListByNamespaceRequest"
     CODE: ClassVar[int] = 219
+    SENT_TO: ClassVar[str] = "name_server"
     RESPONSE: ClassVar[type[GetKvListByNamespaceResponse]]
 
     namespace: str
@@ -3859,6 +3965,7 @@ class ResetConsumerClientOffsetRequest(_Struct):
     __slots__ = ("topic", "group", "timestamp", "is_force", "queue_id", "offset", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "ResetConsumerClientOffsetRequest"
     CODE: ClassVar[int] = 220
+    SENT_TO: ClassVar[str] = "broker"
 
     topic: str
     group: str
@@ -3903,6 +4010,7 @@ class GetConsumerStatusFromClientRequest(_Struct):
     __slots__ = ("topic", "group", "client_addr", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetConsumerStatusFromClientRequest"
     CODE: ClassVar[int] = 221
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetConsumerStatusFromClientResponse]]
 
     topic: str
@@ -3949,6 +4057,7 @@ class InvokeBrokerToResetOffsetRequest(_Struct):
     __slots__ = ("topic", "group", "timestamp", "is_force", "queue_id", "offset", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "InvokeBrokerToResetOffsetRequest"
     CODE: ClassVar[int] = 222
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[InvokeBrokerToResetOffsetResponse]]
 
     topic: str
@@ -4003,6 +4112,7 @@ class InvokeBrokerToGetConsumerStatusRequest(_Struct):
     __slots__ = ("topic", "group", "client_addr", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "InvokeBrokerToGetConsumerStatusRequest"
     CODE: ClassVar[int] = 223
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[InvokeBrokerToGetConsumerStatusResponse]]
 
     topic: str
@@ -4050,6 +4160,7 @@ class GetTopicsByClusterRequest(_Struct):
     __slots__ = ("cluster",)
     NAME: ClassVar[str] = "GetTopicsByClusterRequest"
     CODE: ClassVar[int] = 224
+    SENT_TO: ClassVar[str] = "name_server"
     RESPONSE: ClassVar[type[GetTopicsByClusterResponse]]
 
     cluster: str
@@ -4080,6 +4191,7 @@ class UpdateAndCreateSubscriptionGroupListRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "UpdateAndCreateSubscriptionGroupListRequest"
     CODE: ClassVar[int] = 225
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[UpdateAndCreateSubscriptionGroupListResponse]]
 
 class UpdateAndCreateSubscriptionGroupListResponse(_Struct):
@@ -4101,6 +4213,7 @@ class AuthCreateUserRequest(_Struct):
     __slots__ = ("username",)
     NAME: ClassVar[str] = "AuthCreateUserRequest"
     CODE: ClassVar[int] = 3001
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[AuthCreateUserResponse]]
 
     username: str | None
@@ -4128,6 +4241,7 @@ class AuthUpdateUserRequest(_Struct):
     __slots__ = ("username",)
     NAME: ClassVar[str] = "AuthUpdateUserRequest"
     CODE: ClassVar[int] = 3002
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[AuthUpdateUserResponse]]
 
     username: str | None
@@ -4153,6 +4267,7 @@ class AuthDeleteUserRequest(_Struct):
     __slots__ = ("username",)
     NAME: ClassVar[str] = "AuthDeleteUserRequest"
     CODE: ClassVar[int] = 3003
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[AuthDeleteUserResponse]]
 
     username: str | None
@@ -4178,6 +4293,7 @@ class AuthGetUserRequest(_Struct):
     __slots__ = ("username",)
     NAME: ClassVar[str] = "AuthGetUserRequest"
     CODE: ClassVar[int] = 3004
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[AuthGetUserResponse]]
 
     username: str | None
@@ -4206,6 +4322,7 @@ class AuthListUserRequest(_Struct):
     __slots__ = ("filter",)
     NAME: ClassVar[str] = "AuthListUserRequest"
     CODE: ClassVar[int] = 3005
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[AuthListUserResponse]]
 
     filter: str | None
@@ -4236,6 +4353,7 @@ class AuthCreateAclRequest(_Struct):
     __slots__ = ("subject",)
     NAME: ClassVar[str] = "AuthCreateAclRequest"
     CODE: ClassVar[int] = 3006
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[AuthCreateAclResponse]]
 
     subject: str | None
@@ -4263,6 +4381,7 @@ class AuthUpdateAclRequest(_Struct):
     __slots__ = ("subject",)
     NAME: ClassVar[str] = "AuthUpdateAclRequest"
     CODE: ClassVar[int] = 3007
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[AuthUpdateAclResponse]]
 
     subject: str | None
@@ -4288,6 +4407,7 @@ class AuthDeleteAclRequest(_Struct):
     __slots__ = ("subject", "policy_type", "resource")
     NAME: ClassVar[str] = "AuthDeleteAclRequest"
     CODE: ClassVar[int] = 3008
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[AuthDeleteAclResponse]]
 
     subject: str | None
@@ -4315,6 +4435,7 @@ class AuthGetAclRequest(_Struct):
     __slots__ = ("subject",)
     NAME: ClassVar[str] = "AuthGetAclRequest"
     CODE: ClassVar[int] = 3009
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[AuthGetAclResponse]]
 
     subject: str | None
@@ -4340,6 +4461,7 @@ class QueryTopicConsumeByWhoRequest(_Struct):
     __slots__ = ("topic", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "QueryTopicConsumeByWhoRequest"
     CODE: ClassVar[int] = 300
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[QueryTopicConsumeByWhoResponse]]
 
     topic: str
@@ -4385,6 +4507,7 @@ class AuthListAclRequest(_Struct):
     __slots__ = ("subject_filter", "resource_filter")
     NAME: ClassVar[str] = "AuthListAclRequest"
     CODE: ClassVar[int] = 3010
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[AuthListAclResponse]]
 
     subject_filter: str | None
@@ -4411,6 +4534,7 @@ class RegisterFilterServerRequest(_Struct):
     __slots__ = ("filter_server_addr",)
     NAME: ClassVar[str] = "RegisterFilterServerRequest"
     CODE: ClassVar[int] = 301
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[RegisterFilterServerResponse]]
 
     filter_server_addr: str
@@ -4443,6 +4567,7 @@ class RegisterMessageFilterClassRequest(_Struct):
     __slots__ = ("consumer_group", "topic", "class_name", "class_crc")
     NAME: ClassVar[str] = "RegisterMessageFilterClassRequest"
     CODE: ClassVar[int] = 302
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[RegisterMessageFilterClassResponse]]
 
     consumer_group: str
@@ -4473,6 +4598,7 @@ class QueryConsumeTimeSpanRequest(_Struct):
     __slots__ = ("topic", "group", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "QueryConsumeTimeSpanRequest"
     CODE: ClassVar[int] = 303
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[QueryConsumeTimeSpanResponse]]
 
     topic: str
@@ -4517,6 +4643,7 @@ class GetSystemTopicListFromNsRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetSystemTopicListFromNsRequest"
     CODE: ClassVar[int] = 304
+    SENT_TO: ClassVar[str] = "name_server"
     RESPONSE: ClassVar[type[GetSystemTopicListFromNsResponse]]
 
 class GetSystemTopicListFromNsResponse(_Struct):
@@ -4536,6 +4663,7 @@ class GetSystemTopicListFromBrokerRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetSystemTopicListFromBrokerRequest"
     CODE: ClassVar[int] = 305
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetSystemTopicListFromBrokerResponse]]
 
 class GetSystemTopicListFromBrokerResponse(_Struct):
@@ -4555,6 +4683,7 @@ class CleanExpiredConsumequeueRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "CleanExpiredConsumequeueRequest"
     CODE: ClassVar[int] = 306
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[CleanExpiredConsumequeueResponse]]
 
 class CleanExpiredConsumequeueResponse(_Struct):
@@ -4571,6 +4700,7 @@ class GetConsumerRunningInfoRequest(_Struct):
     __slots__ = ("consumer_group", "client_id", "jstack_enable", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetConsumerRunningInfoRequest"
     CODE: ClassVar[int] = 307
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetConsumerRunningInfoResponse]]
 
     consumer_group: str
@@ -4614,6 +4744,7 @@ class QueryCorrectionOffsetRequest(_Struct):
     __slots__ = ("filter_groups", "compare_group", "topic", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "QueryCorrectionOffsetRequest"
     CODE: ClassVar[int] = 308
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[QueryCorrectionOffsetResponse]]
 
     filter_groups: str | None
@@ -4676,6 +4807,7 @@ class ConsumeMessageDirectlyRequest(_Struct):
     )
     NAME: ClassVar[str] = "ConsumeMessageDirectlyRequest"
     CODE: ClassVar[int] = 309
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[ConsumeMessageDirectlyResponse]]
 
     consumer_group: str
@@ -4753,6 +4885,7 @@ class SendMessageV2Request(_Struct):
     )
     NAME: ClassVar[str] = "SendMessageV2Request"
     CODE: ClassVar[int] = 310
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[SendMessageV2Response]]
 
     producer_group: str
@@ -4853,6 +4986,7 @@ class GetUnitTopicListRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetUnitTopicListRequest"
     CODE: ClassVar[int] = 311
+    SENT_TO: ClassVar[str] = "name_server"
     RESPONSE: ClassVar[type[GetUnitTopicListResponse]]
 
 class GetUnitTopicListResponse(_Struct):
@@ -4872,6 +5006,7 @@ class GetHasUnitSubTopicListRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetHasUnitSubTopicListRequest"
     CODE: ClassVar[int] = 312
+    SENT_TO: ClassVar[str] = "name_server"
     RESPONSE: ClassVar[type[GetHasUnitSubTopicListResponse]]
 
 class GetHasUnitSubTopicListResponse(_Struct):
@@ -4891,6 +5026,7 @@ class GetHasUnitSubUnunitTopicListRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetHasUnitSubUnunitTopicListRequest"
     CODE: ClassVar[int] = 313
+    SENT_TO: ClassVar[str] = "name_server"
     RESPONSE: ClassVar[type[GetHasUnitSubUnunitTopicListResponse]]
 
 class GetHasUnitSubUnunitTopicListResponse(_Struct):
@@ -4910,6 +5046,7 @@ class CloneGroupOffsetRequest(_Struct):
     __slots__ = ("src_group", "dest_group", "topic", "offline", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "CloneGroupOffsetRequest"
     CODE: ClassVar[int] = 314
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[CloneGroupOffsetResponse]]
 
     src_group: str
@@ -4952,6 +5089,7 @@ class ViewBrokerStatsDataRequest(_Struct):
     __slots__ = ("stats_name", "stats_key")
     NAME: ClassVar[str] = "ViewBrokerStatsDataRequest"
     CODE: ClassVar[int] = 315
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[ViewBrokerStatsDataResponse]]
 
     stats_name: str
@@ -4978,6 +5116,7 @@ class CleanUnusedTopicRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "CleanUnusedTopicRequest"
     CODE: ClassVar[int] = 316
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[CleanUnusedTopicResponse]]
 
 class CleanUnusedTopicResponse(_Struct):
@@ -4994,6 +5133,7 @@ class GetBrokerConsumeStatsRequest(_Struct):
     __slots__ = ("is_order",)
     NAME: ClassVar[str] = "GetBrokerConsumeStatsRequest"
     CODE: ClassVar[int] = 317
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetBrokerConsumeStatsResponse]]
 
     is_order: bool
@@ -5022,6 +5162,7 @@ class UpdateNamesrvConfigRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "UpdateNamesrvConfigRequest"
     CODE: ClassVar[int] = 318
+    SENT_TO: ClassVar[str] = "name_server"
     RESPONSE: ClassVar[type[UpdateNamesrvConfigResponse]]
 
 class UpdateNamesrvConfigResponse(_Struct):
@@ -5038,6 +5179,7 @@ class GetNamesrvConfigRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetNamesrvConfigRequest"
     CODE: ClassVar[int] = 319
+    SENT_TO: ClassVar[str] = "name_server"
     RESPONSE: ClassVar[type[GetNamesrvConfigResponse]]
 
 class GetNamesrvConfigResponse(_Struct):
@@ -5080,6 +5222,7 @@ class SendBatchMessageRequest(_Struct):
     )
     NAME: ClassVar[str] = "SendBatchMessageRequest"
     CODE: ClassVar[int] = 320
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[SendBatchMessageResponse]]
 
     producer_group: str
@@ -5182,6 +5325,7 @@ class QueryConsumeQueueRequest(_Struct):
     __slots__ = ("topic", "queue_id", "index", "count", "consumer_group", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "QueryConsumeQueueRequest"
     CODE: ClassVar[int] = 321
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[QueryConsumeQueueResponse]]
 
     topic: str | None
@@ -5235,6 +5379,7 @@ class QueryDataVersionRequest(_Struct):
     __slots__ = ("broker_name", "broker_addr", "cluster_name", "broker_id")
     NAME: ClassVar[str] = "QueryDataVersionRequest"
     CODE: ClassVar[int] = 322
+    SENT_TO: ClassVar[str] = "name_server"
     RESPONSE: ClassVar[type[QueryDataVersionResponse]]
 
     broker_name: str
@@ -5274,6 +5419,7 @@ class ResumeCheckHalfMessageRequest(_Struct):
     __slots__ = ("msg_id", "topic")
     NAME: ClassVar[str] = "ResumeCheckHalfMessageRequest"
     CODE: ClassVar[int] = 323
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[ResumeCheckHalfMessageResponse]]
 
     msg_id: str | None
@@ -5320,6 +5466,7 @@ class SendReplyMessageRequest(_Struct):
     )
     NAME: ClassVar[str] = "SendReplyMessageRequest"
     CODE: ClassVar[int] = 324
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[SendReplyMessageResponse]]
 
     producer_group: str
@@ -5439,6 +5586,7 @@ class SendReplyMessageV2Request(_Struct):
     )
     NAME: ClassVar[str] = "SendReplyMessageV2Request"
     CODE: ClassVar[int] = 325
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[SendReplyMessageV2Response]]
 
     producer_group: str
@@ -5560,6 +5708,7 @@ class PushReplyMessageToClientRequest(_Struct):
     )
     NAME: ClassVar[str] = "PushReplyMessageToClientRequest"
     CODE: ClassVar[int] = 326
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[PushReplyMessageToClientResponse]]
 
     producer_group: str
@@ -5625,6 +5774,7 @@ class AddWritePermOfBrokerRequest(_Struct):
     __slots__ = ("broker_name",)
     NAME: ClassVar[str] = "AddWritePermOfBrokerRequest"
     CODE: ClassVar[int] = 327
+    SENT_TO: ClassVar[str] = "name_server"
     RESPONSE: ClassVar[type[AddWritePermOfBrokerResponse]]
 
     broker_name: str
@@ -5653,6 +5803,7 @@ class GetAllProducerInfoRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetAllProducerInfoRequest"
     CODE: ClassVar[int] = 328
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetAllProducerInfoResponse]]
 
 class GetAllProducerInfoResponse(_Struct):
@@ -5672,6 +5823,7 @@ class DeleteExpiredCommitlogRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "DeleteExpiredCommitlogRequest"
     CODE: ClassVar[int] = 329
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[DeleteExpiredCommitlogResponse]]
 
 class DeleteExpiredCommitlogResponse(_Struct):
@@ -5688,6 +5840,7 @@ class QueryTopicsByConsumerRequest(_Struct):
     __slots__ = ("group", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "QueryTopicsByConsumerRequest"
     CODE: ClassVar[int] = 343
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[QueryTopicsByConsumerResponse]]
 
     group: str
@@ -5727,6 +5880,7 @@ class QuerySubscriptionByConsumerRequest(_Struct):
     __slots__ = ("group", "topic", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "QuerySubscriptionByConsumerRequest"
     CODE: ClassVar[int] = 345
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[QuerySubscriptionByConsumerResponse]]
 
     group: str
@@ -5774,6 +5928,7 @@ class GetTopicConfigRequest(_Struct):
     __slots__ = ("topic", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetTopicConfigRequest"
     CODE: ClassVar[int] = 351
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetTopicConfigResponse]]
 
     topic: str
@@ -5819,6 +5974,7 @@ class GetSubscriptiongroupConfigRequest(_Struct):
     __slots__ = ("group", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetSubscriptiongroupConfigRequest"
     CODE: ClassVar[int] = 352
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetSubscriptiongroupConfigResponse]]
 
     group: str
@@ -5861,6 +6017,7 @@ class UpdateAndGetGroupForbiddenRequest(_Struct):
     __slots__ = ("group", "topic", "readable", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "UpdateAndGetGroupForbiddenRequest"
     CODE: ClassVar[int] = 353
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[UpdateAndGetGroupForbiddenResponse]]
 
     group: str
@@ -5910,6 +6067,7 @@ class CheckRocksdbCqWriteProgressRequest(_Struct):
     __slots__ = ("topic", "check_store_time")
     NAME: ClassVar[str] = "CheckRocksdbCqWriteProgressRequest"
     CODE: ClassVar[int] = 354
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[CheckRocksdbCqWriteProgressResponse]]
 
     topic: str
@@ -5939,6 +6097,7 @@ class ExportRocksdbConfigToJsonRequest(_Struct):
     __slots__ = ("config_type",)
     NAME: ClassVar[str] = "ExportRocksdbConfigToJsonRequest"
     CODE: ClassVar[int] = 355
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[ExportRocksdbConfigToJsonResponse]]
 
     config_type: str
@@ -5985,6 +6144,7 @@ class LitePullMessageRequest(_Struct):
     )
     NAME: ClassVar[str] = "LitePullMessageRequest"
     CODE: ClassVar[int] = 361
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[LitePullMessageResponse]]
 
     consumer_group: str
@@ -6089,6 +6249,7 @@ class RecallMessageRequest(_Struct):
     __slots__ = ("producer_group", "topic", "recall_handle", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "RecallMessageRequest"
     CODE: ClassVar[int] = 370
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[RecallMessageResponse]]
 
     producer_group: str | None
@@ -6143,6 +6304,7 @@ class QueryAssignmentRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "QueryAssignmentRequest"
     CODE: ClassVar[int] = 400
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[QueryAssignmentResponse]]
 
 class QueryAssignmentResponse(_Struct):
@@ -6167,6 +6329,7 @@ class SetMessageRequestModeRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "SetMessageRequestModeRequest"
     CODE: ClassVar[int] = 401
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[SetMessageRequestModeResponse]]
 
 class SetMessageRequestModeResponse(_Struct):
@@ -6186,6 +6349,7 @@ class GetAllMessageRequestModeRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetAllMessageRequestModeRequest"
     CODE: ClassVar[int] = 402
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetAllMessageRequestModeResponse]]
 
 class GetAllMessageRequestModeResponse(_Struct):
@@ -6208,6 +6372,7 @@ class SwitchTimerEngineRequest(_Struct):
     __slots__ = ("engine",)
     NAME: ClassVar[str] = "SwitchTimerEngineRequest"
     CODE: ClassVar[int] = 5001
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[SwitchTimerEngineResponse]]
 
     engine: str | None
@@ -6236,6 +6401,7 @@ class UpdateAndCreateStaticTopicRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "UpdateAndCreateStaticTopicRequest"
     CODE: ClassVar[int] = 513
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[UpdateAndCreateStaticTopicResponse]]
 
 class UpdateAndCreateStaticTopicResponse(_Struct):
@@ -6255,6 +6421,7 @@ class GetBrokerMemberGroupRequest(_Struct):
     __slots__ = ("cluster_name", "broker_name")
     NAME: ClassVar[str] = "GetBrokerMemberGroupRequest"
     CODE: ClassVar[int] = 901
+    SENT_TO: ClassVar[str] = "name_server"
     RESPONSE: ClassVar[type[GetBrokerMemberGroupResponse]]
 
     cluster_name: str
@@ -6284,6 +6451,7 @@ class AddBrokerRequest(_Struct):
     __slots__ = ("config_path",)
     NAME: ClassVar[str] = "AddBrokerRequest"
     CODE: ClassVar[int] = 902
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[AddBrokerResponse]]
 
     config_path: str | None
@@ -6309,6 +6477,7 @@ class RemoveBrokerRequest(_Struct):
     __slots__ = ("broker_name", "broker_cluster_name", "broker_id")
     NAME: ClassVar[str] = "RemoveBrokerRequest"
     CODE: ClassVar[int] = 903
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[RemoveBrokerResponse]]
 
     broker_name: str
@@ -6346,6 +6515,7 @@ class BrokerHeartbeatRequest(_Struct):
     )
     NAME: ClassVar[str] = "BrokerHeartbeatRequest"
     CODE: ClassVar[int] = 904
+    SENT_TO: ClassVar[str] = "name_server"
     RESPONSE: ClassVar[type[BrokerHeartbeatResponse]]
 
     cluster_name: str
@@ -6389,6 +6559,7 @@ class NotifyMinBrokerIdChangeRequest(_Struct):
     __slots__ = ("min_broker_id", "broker_name", "min_broker_addr", "offline_broker_addr", "ha_broker_addr")
     NAME: ClassVar[str] = "NotifyMinBrokerIdChangeRequest"
     CODE: ClassVar[int] = 905
+    SENT_TO: ClassVar[str] = "broker"
 
     min_broker_id: int | None
     broker_name: str | None
@@ -6417,6 +6588,7 @@ class ExchangeBrokerHaInfoRequest(_Struct):
     __slots__ = ("master_ha_address", "master_flush_offset", "master_address")
     NAME: ClassVar[str] = "ExchangeBrokerHaInfoRequest"
     CODE: ClassVar[int] = 906
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[ExchangeBrokerHaInfoResponse]]
 
     master_ha_address: str | None
@@ -6460,6 +6632,7 @@ class GetBrokerHaStatusRequest(_Struct):
     __slots__ = ()
     NAME: ClassVar[str] = "GetBrokerHaStatusRequest"
     CODE: ClassVar[int] = 907
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[GetBrokerHaStatusResponse]]
 
 class GetBrokerHaStatusResponse(_Struct):
@@ -6482,6 +6655,7 @@ class ResetMasterFlushOffsetRequest(_Struct):
     __slots__ = ("master_flush_offset",)
     NAME: ClassVar[str] = "ResetMasterFlushOffsetRequest"
     CODE: ClassVar[int] = 908
+    SENT_TO: ClassVar[str] = "broker"
     RESPONSE: ClassVar[type[ResetMasterFlushOffsetResponse]]
 
     master_flush_offset: int

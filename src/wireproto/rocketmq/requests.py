@@ -1,6 +1,6 @@
 """Which node a command goes to when the caller leaves that open, and which codes of its reply are answers.
 
-    a name server      the commands of `NAME_SERVER_CODES`: the one that answers
+    a name server      the commands with `to name_server` in proto/rocketmq: the one that answers
     the queue's broker `to` is (topic, partition)
     the named broker   `to` is a broker's name, or the message has `bname`
     the topic's broker the message has a topic: the first master that has its `queue_id`, or the first master
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 
 Body: TypeAlias = bytes | str | Mapping[Any, Any] | Sequence[Any]
 
-NAME_SERVER_CODES = frozenset({
-    100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313, 318, 319, 322, 327, 901, 904,
-})  # fmt: skip
-"""Commands that name servers answer; all others are for brokers (or controllers, which are asked by address)."""
 ANSWERS: Mapping[int, frozenset[int]] = {
     **dict.fromkeys((10, 310, 320, 324, 325), frozenset({10, 11, 12})),
     **dict.fromkeys((11, 361), frozenset({19, 20, 21})),
@@ -63,7 +59,7 @@ class Router:
         """Send it, once; see `RocketClient.request`."""
         cluster = self._cluster
         accept = ANSWERS.get(message.CODE, frozenset())
-        if to == "names" or (to is None and message.CODE in NAME_SERVER_CODES):
+        if to == "names" or (to is None and message.SENT_TO == "name_server"):
             if not one_way:
                 return (yield from cluster.asking_names(message, body, until=until, accept=accept))
             target = cluster.names.order()[0]

@@ -21,6 +21,7 @@ class AddOffsetsToTxnRequest(_Request):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 3
+    SENT_TO: ClassVar[str] = "transaction"
     RESPONSE: ClassVar[type[AddOffsetsToTxnResponse]]
 
     transactional_id: str

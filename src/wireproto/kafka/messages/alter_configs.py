@@ -28,6 +28,7 @@ class AlterConfigsRequest(_Request):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
+    SENT_TO: ClassVar[str] = "configs"
     RESPONSE: ClassVar[type[AlterConfigsResponse]]
 
     resources: tuple[AlterConfigsResource, ...]

@@ -27,6 +27,7 @@ class AlterPartitionReassignmentsRequest(_Request):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
+    SENT_TO: ClassVar[str] = "controller"
     RESPONSE: ClassVar[type[AlterPartitionReassignmentsResponse]]
 
     timeout_ms: int

@@ -28,6 +28,7 @@ class AlterReplicaLogDirsRequest(_Request):
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
     REMOVED: ClassVar[tuple[int, int]] = (0, 0)
+    SENT_TO: ClassVar[str] = "leader"
     RESPONSE: ClassVar[type[AlterReplicaLogDirsResponse]]
 
     dirs: tuple[AlterReplicaLogDir, ...]

@@ -27,6 +27,7 @@ class AlterShareGroupOffsetsRequest(_Request):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
+    SENT_TO: ClassVar[str] = "group"
     RESPONSE: ClassVar[type[AlterShareGroupOffsetsResponse]]
 
     group_id: str

@@ -27,6 +27,7 @@ class AlterUserScramCredentialsRequest(_Request):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
+    SENT_TO: ClassVar[str] = "controller"
     RESPONSE: ClassVar[type[AlterUserScramCredentialsResponse]]
 
     deletions: tuple[ScramCredentialDeletion, ...]

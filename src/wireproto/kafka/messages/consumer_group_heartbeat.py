@@ -40,6 +40,7 @@ class ConsumerGroupHeartbeatRequest(_Request):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
+    SENT_TO: ClassVar[str] = "group"
     RESPONSE: ClassVar[type[ConsumerGroupHeartbeatResponse]]
 
     group_id: str

@@ -27,6 +27,7 @@ class CreatePartitionsRequest(_Request):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 3
     FLEXIBLE_FROM: ClassVar[int] = 2
+    SENT_TO: ClassVar[str] = "controller"
     RESPONSE: ClassVar[type[CreatePartitionsResponse]]
 
     topics: tuple[CreatePartitionsTopic, ...]

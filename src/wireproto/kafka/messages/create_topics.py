@@ -28,6 +28,7 @@ class CreateTopicsRequest(_Request):
     MAX_VERSION: ClassVar[int] = 7
     FLEXIBLE_FROM: ClassVar[int] = 5
     REMOVED: ClassVar[tuple[int, int]] = (0, 1)
+    SENT_TO: ClassVar[str] = "controller"
     RESPONSE: ClassVar[type[CreateTopicsResponse]]
 
     topics: tuple[CreatableTopic, ...]

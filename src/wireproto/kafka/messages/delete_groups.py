@@ -27,6 +27,7 @@ class DeleteGroupsRequest(_Request):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 3
     FLEXIBLE_FROM: ClassVar[int] = 2
+    SENT_TO: ClassVar[str] = "group"
     RESPONSE: ClassVar[type[DeleteGroupsResponse]]
 
     groups_names: tuple[str, ...]

@@ -27,6 +27,7 @@ class DeleteRecordsRequest(_Request):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 2
+    SENT_TO: ClassVar[str] = "leader"
     RESPONSE: ClassVar[type[DeleteRecordsResponse]]
 
     topics: tuple[DeleteRecordsTopic, ...]

@@ -28,6 +28,7 @@ class DeleteTopicsRequest(_Request):
     MAX_VERSION: ClassVar[int] = 6
     FLEXIBLE_FROM: ClassVar[int] = 4
     REMOVED: ClassVar[tuple[int, int]] = (0, 0)
+    SENT_TO: ClassVar[str] = "controller"
     RESPONSE: ClassVar[type[DeleteTopicsResponse]]
 
     topics: tuple[DeleteTopicState, ...]

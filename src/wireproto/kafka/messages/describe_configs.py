@@ -28,6 +28,7 @@ class DescribeConfigsRequest(_Request):
     MAX_VERSION: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 4
     REMOVED: ClassVar[tuple[int, int]] = (0, 0)
+    SENT_TO: ClassVar[str] = "configs"
     RESPONSE: ClassVar[type[DescribeConfigsResponse]]
 
     resources: tuple[DescribeConfigsResource, ...]

@@ -27,6 +27,7 @@ class DescribeGroupsRequest(_Request):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 6
     FLEXIBLE_FROM: ClassVar[int] = 5
+    SENT_TO: ClassVar[str] = "group"
     RESPONSE: ClassVar[type[DescribeGroupsResponse]]
 
     groups: tuple[str, ...]

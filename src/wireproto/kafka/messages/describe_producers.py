@@ -27,6 +27,7 @@ class DescribeProducersRequest(_Request):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
+    SENT_TO: ClassVar[str] = "leader"
     RESPONSE: ClassVar[type[DescribeProducersResponse]]
 
     topics: tuple[DescribeProducersTopicRequest, ...]

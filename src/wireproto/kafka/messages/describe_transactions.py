@@ -27,6 +27,7 @@ class DescribeTransactionsRequest(_Request):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
+    SENT_TO: ClassVar[str] = "transaction"
     RESPONSE: ClassVar[type[DescribeTransactionsResponse]]
 
     transactional_ids: tuple[str, ...]

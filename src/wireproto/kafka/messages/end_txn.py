@@ -21,6 +21,7 @@ class EndTxnRequest(_Request):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 3
+    SENT_TO: ClassVar[str] = "transaction"
     RESPONSE: ClassVar[type[EndTxnResponse]]
 
     transactional_id: str

@@ -43,6 +43,7 @@ class FetchRequest(_Request):
     MAX_VERSION: ClassVar[int] = 18
     FLEXIBLE_FROM: ClassVar[int] = 12
     REMOVED: ClassVar[tuple[int, int]] = (0, 3)
+    SENT_TO: ClassVar[str] = "leader"
     RESPONSE: ClassVar[type[FetchResponse]]
 
     cluster_id: str | None

@@ -21,6 +21,7 @@ class HeartbeatRequest(_Request):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 4
+    SENT_TO: ClassVar[str] = "group"
     RESPONSE: ClassVar[type[HeartbeatResponse]]
 
     group_id: str

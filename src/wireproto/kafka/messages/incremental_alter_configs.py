@@ -28,6 +28,7 @@ class IncrementalAlterConfigsRequest(_Request):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 1
+    SENT_TO: ClassVar[str] = "configs"
     RESPONSE: ClassVar[type[IncrementalAlterConfigsResponse]]
 
     resources: tuple[IncrementalAlterConfigsResource, ...]

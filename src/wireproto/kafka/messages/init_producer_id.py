@@ -30,6 +30,7 @@ class InitProducerIdRequest(_Request):
     MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 2
     UNSTABLE: ClassVar[tuple[int, int]] = (6, 6)
+    SENT_TO: ClassVar[str] = "transaction"
     RESPONSE: ClassVar[type[InitProducerIdResponse]]
 
     transactional_id: str | None

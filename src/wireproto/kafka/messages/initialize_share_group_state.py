@@ -28,6 +28,7 @@ class InitializeShareGroupStateRequest(_Request):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
+    SENT_TO: ClassVar[str] = "share"
     RESPONSE: ClassVar[type[InitializeShareGroupStateResponse]]
 
     group_id: str

@@ -38,6 +38,7 @@ class JoinGroupRequest(_Request):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 9
     FLEXIBLE_FROM: ClassVar[int] = 6
+    SENT_TO: ClassVar[str] = "group"
     RESPONSE: ClassVar[type[JoinGroupResponse]]
 
     group_id: str

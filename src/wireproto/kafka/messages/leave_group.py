@@ -27,6 +27,7 @@ class LeaveGroupRequest(_Request):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 4
+    SENT_TO: ClassVar[str] = "group"
     RESPONSE: ClassVar[type[LeaveGroupResponse]]
 
     group_id: str

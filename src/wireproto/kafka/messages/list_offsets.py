@@ -28,6 +28,7 @@ class ListOffsetsRequest(_Request):
     MAX_VERSION: ClassVar[int] = 11
     FLEXIBLE_FROM: ClassVar[int] = 6
     REMOVED: ClassVar[tuple[int, int]] = (0, 0)
+    SENT_TO: ClassVar[str] = "leader"
     RESPONSE: ClassVar[type[ListOffsetsResponse]]
 
     replica_id: int

@@ -36,6 +36,7 @@ class OffsetCommitRequest(_Request):
     MAX_VERSION: ClassVar[int] = 10
     FLEXIBLE_FROM: ClassVar[int] = 8
     REMOVED: ClassVar[tuple[int, int]] = (0, 1)
+    SENT_TO: ClassVar[str] = "group"
     RESPONSE: ClassVar[type[OffsetCommitResponse]]
 
     group_id: str

@@ -27,6 +27,7 @@ class OffsetDeleteRequest(_Request):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = -1
+    SENT_TO: ClassVar[str] = "group"
     RESPONSE: ClassVar[type[OffsetDeleteResponse]]
 
     group_id: str

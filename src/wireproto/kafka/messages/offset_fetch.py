@@ -28,6 +28,7 @@ class OffsetFetchRequest(_Request):
     MAX_VERSION: ClassVar[int] = 10
     FLEXIBLE_FROM: ClassVar[int] = 6
     REMOVED: ClassVar[tuple[int, int]] = (0, 0)
+    SENT_TO: ClassVar[str] = "group"
     RESPONSE: ClassVar[type[OffsetFetchResponse]]
 
     group_id: str

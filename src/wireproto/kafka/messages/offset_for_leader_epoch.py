@@ -28,6 +28,7 @@ class OffsetForLeaderEpochRequest(_Request):
     MAX_VERSION: ClassVar[int] = 4
     FLEXIBLE_FROM: ClassVar[int] = 4
     REMOVED: ClassVar[tuple[int, int]] = (0, 1)
+    SENT_TO: ClassVar[str] = "leader"
     RESPONSE: ClassVar[type[OffsetForLeaderEpochResponse]]
 
     replica_id: int

@@ -28,6 +28,7 @@ class ProduceRequest(_Request):
     MAX_VERSION: ClassVar[int] = 13
     FLEXIBLE_FROM: ClassVar[int] = 9
     REMOVED: ClassVar[tuple[int, int]] = (0, 2)
+    SENT_TO: ClassVar[str] = "leader"
     RESPONSE: ClassVar[type[ProduceResponse]]
 
     transactional_id: str | None

@@ -27,6 +27,7 @@ class ReadShareGroupStateSummaryRequest(_Request):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
+    SENT_TO: ClassVar[str] = "share"
     RESPONSE: ClassVar[type[ReadShareGroupStateSummaryResponse]]
 
     group_id: str

@@ -43,6 +43,7 @@ class ShareFetchRequest(_Request):
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 0
     REMOVED: ClassVar[tuple[int, int]] = (0, 0)
+    SENT_TO: ClassVar[str] = "leader"
     RESPONSE: ClassVar[type[ShareFetchResponse]]
 
     group_id: str | None

@@ -28,6 +28,7 @@ class ShareGroupDescribeRequest(_Request):
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
     REMOVED: ClassVar[tuple[int, int]] = (0, 0)
+    SENT_TO: ClassVar[str] = "group"
     RESPONSE: ClassVar[type[ShareGroupDescribeResponse]]
 
     group_ids: tuple[str, ...]

@@ -29,6 +29,7 @@ class ShareGroupHeartbeatRequest(_Request):
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
     REMOVED: ClassVar[tuple[int, int]] = (0, 0)
+    SENT_TO: ClassVar[str] = "group"
     RESPONSE: ClassVar[type[ShareGroupHeartbeatResponse]]
 
     group_id: str

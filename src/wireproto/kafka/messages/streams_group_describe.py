@@ -29,6 +29,7 @@ class StreamsGroupDescribeRequest(_Request):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
+    SENT_TO: ClassVar[str] = "group"
     RESPONSE: ClassVar[type[StreamsGroupDescribeResponse]]
 
     group_ids: tuple[str, ...]

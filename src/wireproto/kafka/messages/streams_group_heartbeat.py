@@ -47,6 +47,7 @@ class StreamsGroupHeartbeatRequest(_Request):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
+    SENT_TO: ClassVar[str] = "group"
     RESPONSE: ClassVar[type[StreamsGroupHeartbeatResponse]]
 
     group_id: str

@@ -36,6 +36,7 @@ class SyncGroupRequest(_Request):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 5
     FLEXIBLE_FROM: ClassVar[int] = 4
+    SENT_TO: ClassVar[str] = "group"
     RESPONSE: ClassVar[type[SyncGroupResponse]]
 
     group_id: str

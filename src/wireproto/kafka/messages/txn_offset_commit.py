@@ -37,6 +37,7 @@ class TxnOffsetCommitRequest(_Request):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 6
     FLEXIBLE_FROM: ClassVar[int] = 3
+    SENT_TO: ClassVar[str] = "group"
     RESPONSE: ClassVar[type[TxnOffsetCommitResponse]]
 
     transactional_id: str

@@ -21,6 +21,7 @@ class UnregisterBrokerRequest(_Request):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
+    SENT_TO: ClassVar[str] = "controller"
     RESPONSE: ClassVar[type[UnregisterBrokerResponse]]
 
     broker_id: int

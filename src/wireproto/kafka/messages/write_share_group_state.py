@@ -28,6 +28,7 @@ class WriteShareGroupStateRequest(_Request):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 1
     FLEXIBLE_FROM: ClassVar[int] = 0
+    SENT_TO: ClassVar[str] = "share"
     RESPONSE: ClassVar[type[WriteShareGroupStateResponse]]
 
     group_id: str

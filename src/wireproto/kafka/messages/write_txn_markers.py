@@ -29,6 +29,7 @@ class WriteTxnMarkersRequest(_Request):
     MAX_VERSION: ClassVar[int] = 2
     FLEXIBLE_FROM: ClassVar[int] = 1
     REMOVED: ClassVar[tuple[int, int]] = (0, 0)
+    SENT_TO: ClassVar[str] = "leader"
     RESPONSE: ClassVar[type[WriteTxnMarkersResponse]]
 
     markers: tuple[WritableTxnMarker, ...]
