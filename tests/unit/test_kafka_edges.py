@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from wireproto._codec import Message
 from wireproto.errors import Truncated
 from wireproto.kafka import admin, assignor, codes, outgoing
 from wireproto.kafka import messages as m
@@ -38,7 +37,7 @@ WHERE = {
 def test_the_requests_of_each_kind_of_node_are_these(to: str, names: str) -> None:
     requests = [kind for name in m.__all__ if name.endswith("Request") and hasattr(kind := getattr(m, name), "API_KEY")]
     assert len(requests) > 85
-    assert {kind.NAME.removesuffix("Request") for kind in requests if kind.SENT_TO == to} == set(names.split())
+    assert {kind.NAME.removesuffix("Request") for kind in requests if to == kind.SENT_TO} == set(names.split())
     assert {kind.SENT_TO for kind in requests} == {*WHERE, "any"}
 
 
