@@ -109,7 +109,7 @@ def message_spec(cls: type[Message]) -> tuple[str, int, int, int, tuple[tuple[An
 
 # zookeeper_reply
 def reply_error(frame: bytes) -> int:
-    """The error code in a ZooKeeper reply's header, 0 when there is none. Raises Truncated."""
+    """Return the error code in a ZooKeeper reply's header; 0: none. Raises Truncated."""
 
 class ReplyFields:
     """Reads chosen fields of a ZooKeeper reply.
@@ -123,7 +123,7 @@ class ReplyFields:
     names: tuple[str, ...]
     def __init__(self, cls: type[Message], *names: str) -> None: ...
     def read(self, frame: bytes) -> Any:
-        """Raises Truncated, Malformed."""
+        """Decode the fields. Raises Truncated, Malformed."""
 
 # ext_message
 class ExtMessage(Message):
@@ -178,7 +178,7 @@ class RepeatedCommand:
     """
     def __init__(self, code: int, ext: dict[str, str], first: str, second: str, serializer: int = 0) -> None: ...
     def encode(self, opaque: int, first: int, second: int) -> bytes:
-        """The frame, without its length.
+        """Return the frame, without its length.
 
         Raises:
             ValueUnsupported: the header is too long.
@@ -191,7 +191,7 @@ def rocket_pull_reply(frame: bytes) -> tuple[int, int, int, int, Slice] | None:
     """
 
 def rocket_send_reply(frame: bytes | None) -> int:
-    """The queue offset of a plain reply (without its length) to a send, whose code is 0. Negative: any other one, as above, or none."""
+    """Return the queue offset in a plain reply (without its length) to a send, whose code is 0. Negative: another reply, as above, or none."""
 
 # --- columns.pyx, record.pyx ---
 
@@ -378,11 +378,11 @@ class OutBatch:
     def seal(self) -> None: ...
     def free(self) -> int: ...
     def grow(self, count: int, size: int) -> int:
-        """Records were put in besides the builder: the index of the last one."""
+        """Set the index of the last record, after records were added past the builder."""
     def position(self, index: int, timeout: float | None) -> Any: ...
     def describe(self, index: int) -> str: ...
     def add(self, value: Buffer | None, key: Buffer | None, headers: bytes | None, timestamp: int, size: int) -> int:
-        """The record's index, -1 when there is no room."""
+        """Add a record and return its index; -1: it does not fit."""
     def add_rows(self, columns: Columns, rows: KafkaRows | None, start: int, stop: int, now: int) -> tuple[int, int, int]:
         """Rows taken, the bytes that they hold, index of the last one."""
 
@@ -457,7 +457,7 @@ def kafka_partition(key: Buffer, partitions: int) -> int: ...
 # --- times.pyx ---
 
 def timestamp_ms(timestamp: int) -> int:
-    """A timestamp as it is sent; raises ValueUnsupported for what is no int64 of milliseconds since 1970."""
+    """Return a timestamp as it is sent. Raises ValueUnsupported for what is no int64 of milliseconds since 1970."""
 
 # --- pulsar_batch.pyx ---
 

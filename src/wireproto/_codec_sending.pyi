@@ -45,9 +45,9 @@ class QueueCore:
     def in_flight(self) -> deque[Any]: ...
     def __init__(self, key: Hashable, stamp: Any, ready: deque[Any], in_flight: deque[Any], gate: Any) -> None: ...
     def acked(self, batch: Any) -> None:
-        """It is stored."""
+        """Settle a batch that is stored."""
     def set_out(self) -> Any:
-        """The first of the ready ones is in flight."""
+        """Count the first ready batch as in flight."""
     def seal_open(self) -> bool:
         """No more records into the open batch, which is ready then; whether there are any in it."""
 
@@ -77,7 +77,7 @@ class WireCore:
     """A base of flow.verdicts.Wire."""
 
     def settled(self, batches: list[Any]) -> None:
-        """What they hold is free."""
+        """Release the memory of batches."""
 
 class QuickWireCore(WireCore):
     """A base of a Wire that sends by itself in the core."""
@@ -115,15 +115,15 @@ class SenderCore:
     @property
     def broken(self) -> list[tuple[list[Any], list[tuple[Any, int]]]]: ...
     def current(self, key: Hashable) -> Any:
-        """The open batch of a key."""
+        """Return the open batch of a key."""
     def opened(self, batch: Any) -> None:
-        """It has its first record: see that its linger ends, and its time."""
+        """Arm the timers of a batch that got its first record: its linger and its delivery timeout."""
     def hurry(self, batch: Any) -> None:
         """Somebody waits for it."""
     def set_off(self, batch: Any) -> None:
-        """It does not wait for more records."""
+        """Send a batch without waiting for more records."""
     def stored(self, batch: Any, base: Any) -> None:
-        """It is stored."""
+        """Settle a batch that is stored."""
     def hand(self, link: Any, batches: list[Any]) -> None:
         """Have the wire send a request."""
     def _wake_at(self, when: float) -> None:
@@ -155,9 +155,9 @@ class ProduceTemplateCore:
         after: bytes,
     ) -> None: ...
     def request(self, token: int, records: Any) -> list[Any]:
-        """The buffers of a request, without the frame's length."""
+        """Return the buffers of a request, without the frame's length."""
     def base(self, frame: bytes) -> int:
-        """The offset of a stored batch's first record; -1: the answer is another one."""
+        """Return the offset of a stored batch's first record; -1: the response is not the plain one."""
 
 class FetchTemplateBytes:
     """A Fetch of one partition, encoded but for token, offset and the epoch before it."""
@@ -166,7 +166,7 @@ class FetchTemplateBytes:
     def version(self) -> int: ...
     def __init__(self, api: int, version: int, front: bytes, back: bytes, before: bytes) -> None: ...
     def request(self, token: int, offset: int, epoch: int) -> bytes:
-        """The request, without the frame's length."""
+        """Return the request, without the frame's length."""
     def read(self, frame: bytes) -> tuple[int, int, Slice, int, int] | None:
         """(high watermark, last stable offset, records, the offset behind their last whole batch, its leader epoch) of a plain answer with
         records; None: it is another one."""
@@ -230,7 +230,7 @@ class KafkaSendCore(QuickWireCore):
     def _replied_well(self, call: Call) -> bool:
         """Take in an answer that all batches are stored."""
     def _make_batch(self, queue: QueueCore, serial: int, now: float) -> OutBatch:
-        """An open batch."""
+        """Make an open batch."""
 
 class BudgetCore:
     """The base of flow.budget.Budget."""
@@ -242,7 +242,7 @@ class BudgetCore:
     def __init__(self, limit: int, lock: BriefLock, line: Any) -> None: ...
     @property
     def waiting(self) -> bool:
-        """Whether somebody is in line."""
+        """Return whether a producer waits in line."""
 
 class AccountCore:
     """The base of flow.budget.Account."""
@@ -253,9 +253,9 @@ class AccountCore:
     def __init__(self, budget: BudgetCore) -> None: ...
     _refused: Any
     def try_take(self, size: int) -> bool:
-        """Take bytes if there is room now and nobody is in line."""
+        """Take bytes if they fit now and no producer waits in line."""
     def give(self, size: int) -> None:
-        """Give bytes back; who is first in line gets them."""
+        """Give bytes back; the first producer in line gets them."""
 
 class ProducerCore:
     """The base of flow.producer.BatchProducer."""
@@ -270,13 +270,13 @@ class ProducerCore:
     _others: tuple[str, ...]
     _closed: bool
     def _begin(self, number: int) -> OutBatch:
-        """The open batch of a partition."""
+        """Return the open batch of a partition."""
     def settled(self, size: int) -> None:
-        """A batch that held so many bytes has its outcome."""
+        """Note that a batch of that many bytes has its outcome."""
     def position_in(self, batch: Any, index: int, timeout: float | None) -> Any:
-        """The place of a batch's record."""
+        """Return the position of a batch's record."""
     def _known_place(self, batch: Any, index: int) -> Any:
-        """The place of a record whose outcome is known."""
+        """Return the position of a record whose outcome is known."""
 
 class RocketOut(OutBatch):
     """The base of rocketmq.outgoing.RocketBatch."""
@@ -285,7 +285,7 @@ class RocketOut(OutBatch):
     stamped: bool
     body: bytes | None
     link: Any
-    lone: tuple[bytes, bytes] | None
+    single: tuple[bytes, bytes] | None
     rows: RocketBatchBuilder | None
     born: int
     sys_flag: int
@@ -315,7 +315,7 @@ class RocketSendCore(QuickWireCore):
     _reply_timeout: float
     _unsent_limit: int
     def _make_batch(self, queue: QueueCore, serial: int, now: float) -> RocketOut:
-        """An open batch."""
+        """Make an open batch."""
     def _replied_well(self, call: Call) -> bool:
         """Take in a plain answer that the batch is stored."""
 
@@ -357,9 +357,9 @@ class RocketProducerCore(ProducerCore):
     ) -> Any:
         """Take a record whose room is taken; its receipt."""
     def _batch(self, number: int, timestamp: int | None, now: int, size: int, limit: int, alone: bool) -> Any:
-        """The open batch of a queue that takes a record, a new one if need be. Under the lock."""
+        """Return the open batch of a queue that takes a record, a new one if need be. Under the lock."""
     def _set_off(self, batch: Any, index: int) -> None:
-        """A record is in: send what may go."""
+        """Send what may be sent, after a record was added."""
 
 class Chunk:
     """What an answer brought for one cursor: records from `start` up to, not including, `next`, or the error to raise in their place."""
@@ -400,10 +400,10 @@ class KafkaChunk(Chunk):
         epoch: int = -1,
     ) -> None: ...
     def rest(self, start: int) -> KafkaChunk:
-        """What of it begins there, in a chunk of its own."""
+        """Return the part of it that begins there, as a chunk of its own."""
 
 class FetchTemplateCore(FetchTemplateBytes):
-    """The base of kafka.lone.FetchTemplate."""
+    """The base of kafka.fetch_template.FetchTemplate."""
 
     link: Any
     topics: Any
@@ -414,7 +414,7 @@ class FetchTemplateCore(FetchTemplateBytes):
     sent: Any
     until: float
     def chunk(self, call: Call, committed: bool) -> KafkaChunk | None:
-        """What a plain answer brings; None: it is another one."""
+        """Return the chunk of a plain response; None: it is not a plain one."""
 
 class KafkaFetcherCore:
     """The base of kafka.fetcher.Fetcher."""
@@ -442,10 +442,10 @@ class KafkaFetcherCore:
     _facts: bool
     _nearest: bool
     def poll(self, deadline: float) -> Batch | None:
-        """The next batch that has records; None when none came until `deadline`, or the plan is done."""
+        """Return the next batch that has records; None when none came until `deadline`, or the plan is done."""
     def _only_waits(self) -> float:
         """Until when there is nothing to do but wait for one partition's Fetch; 0.0: there is more."""
     def _next_alone(self, call: Any) -> Batch | None:
-        """What a plain answer brought; None: the long way has to take it."""
+        """Return the chunk of a plain response; None: the general code has to take it."""
     def _decode(self, chunk: KafkaChunk) -> Batch:
-        """The chunk's records from the cursor on."""
+        """Return the chunk's records from the cursor on."""

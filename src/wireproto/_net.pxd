@@ -1,4 +1,4 @@
-# The engine's types at a glance: who owns what. The code lies in _net_parts/, the order of locks in DESIGN.md.
+# The engine's types at a glance: which object owns which. The code lies in _net_parts/, the order of locks in DESIGN.md.
 #
 # All of this is guarded by the GIL: what happens between two releases of it (poll, recv, waiting for a lock, TLS) happens at once for
 # every other thread. Allocating an object may run the collector and thereby other threads, so state is looked at again after it.
@@ -25,7 +25,7 @@ cdef struct input_t:        # one connection as the nogil reader sees it
     size_t received         # in this turn
     double heard            # when bytes came last
     size_t mark             # SO_RCVLOWAT: bytes that are worth a wake-up
-    bint unmarked           # … which stays one: who waits has no clock of ours
+    bint unmarked           # … which stays one: the event loop that waits has a clock of its own
     int watched             # poll events that the poller of an adopted loop watches
     void *owner             # borrowed Connection
 
@@ -34,7 +34,7 @@ cdef struct segment_t:      # bytes on their way out
     uint8_t *p
     size_t n
     size_t room             # own memory only: what still fits behind
-    uint8_t *own            # malloc'ed, or NULL when `view` holds somebody's buffer
+    uint8_t *own            # malloc'ed, or NULL when `view` holds another object's buffer
 
 
 cdef class Output:          # queue of segments, in order of submission
@@ -85,7 +85,7 @@ cdef class Call(Waitable):
     cdef readonly object token
     cdef readonly object frame
     cdef public object context
-    cdef tuple failure      # (error class, text), made into an error by whoever raises it
+    cdef tuple failure      # (error class, text), made into an error where it is raised
     cdef Mailbox mailbox
     cdef double deadline    # when it expires; 0: never
     cdef bint late          # given up: the reply will be dropped
@@ -163,7 +163,7 @@ cdef class Connection:
     cdef dict routes        # channel -> Mailbox
     cdef double sweep_time  # when the sweeper comes; FOREVER: no call can expire
     cdef Timer sweeper
-    cdef Py_ssize_t expected    # calls whose reply somebody still wants
+    cdef Py_ssize_t expected    # calls whose reply is still wanted
     cdef int wanted         # threads that wait for a call of this connection
     cdef int held           # mailboxes that want it paused
     cdef double heard       # `input.heard` of a connection whose input is gone
@@ -209,7 +209,7 @@ cdef class Loop:
     cdef tuple watched      # Descriptors to be polled; another tuple whenever that changes
     cdef Py_ssize_t watching    # … how many
     cdef tuple polled       # … as the turn under way has them
-    cdef bint led           # somebody has the role of reading
+    cdef bint led           # a thread has the role of reading
     cdef bint turning       # … and is between building the poll set and having dispatched
     cdef bint polling       # … and is in poll or recv, or about to be
     cdef bint poked
@@ -235,7 +235,7 @@ cdef class Loop:
     cdef long io_seen       # `leads` when it lay down
     cdef double io_until   # when it wakes by itself
     cdef object io_thread
-    cdef bint urgent        # replies are on their way that nobody waits for
+    cdef bint urgent        # replies are on their way that no thread waits for
     cdef long errands       # how many
     cdef double clock       # of the last turn
     cdef PyThread_type_lock park
@@ -279,7 +279,7 @@ cdef class OneThread:       # the guard that a role holds for one call
     cdef readonly str role
     cdef Loop loop
     cdef object inside
-    cdef unsigned long owner    # the thread that is inside; 0: nobody
+    cdef unsigned long owner    # the thread that is inside; 0: none
     cdef public bint closed
     cdef int refuse(self) except -1
 
@@ -289,10 +289,10 @@ cdef class Outside:         # … and let go of while user code runs that may ca
     cdef unsigned long owner
 
 
-cdef class OneAfterAnother:  # the turns of those who close something
+cdef class OneAfterAnother:  # the turns of threads that close something
     cdef str what
     cdef object turn
-    cdef unsigned long owner    # the thread whose turn it is; 0: nobody's
+    cdef unsigned long owner    # the thread whose turn it is; 0: none
 
 
 cdef class Turn:            # … one of them

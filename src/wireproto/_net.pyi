@@ -1,4 +1,7 @@
-"""The engine's loop: whoever waits, reads. Types of the extension module; docs/design/engine.md says how the pieces are used."""
+"""The engine's loop: the thread that waits for a reply reads for all.
+
+These are the types of the extension module; docs/design/engine.md says how the pieces are used.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from socket import socket
@@ -40,8 +43,8 @@ class Waitable:
 class Runnable(Waitable):
     """Something that the I/O thread runs, and that is ready when it has finished: `net.task.Task`.
 
-    It runs in the I/O thread alone, never in a thread that reads for itself, and one at a time. What is made runnable meanwhile has its turn
-    after timers, handlers and sockets had theirs.
+    It runs in the I/O thread alone, never in a thread that reads for itself, and one at a time. What is made runnable meanwhile runs
+    after timers, handlers and sockets were served.
     """
 
     def __init__(self, loop: Loop) -> None: ...
@@ -64,7 +67,7 @@ class Runnable(Waitable):
     def make_runnable(self) -> None:
         """Any thread: have it run soon, once however often this is called meanwhile."""
     def finish(self) -> None:
-        """It has ended: wake who waits for it."""
+        """End it, and wake the threads that wait for it."""
     def hang_on(self, what: Waitable) -> bool:
         """Have it run when `what` is ready. False: it is ready already (or given up), and nothing was done. One thing at a time."""
     def take_off(self) -> None:
@@ -73,7 +76,7 @@ class Runnable(Waitable):
 class Descriptors(Waitable):
     """Ready, once, when one of these sockets may be read, or written to, or has failed. They are no connections of the loop (yet).
 
-    Polled from the beginning until it is ready or stopped, by whoever reads. Raises Closed, Forked.
+    Polled from the beginning until it is ready or stopped, by the thread that reads. Raises Closed, Forked.
     """
 
     def __init__(self, loop: Loop, fds: Iterable[int], writing: bool = False) -> None: ...
@@ -138,7 +141,7 @@ class OneThread:
         """Let go of it, inside a call, while user code runs that may call the role."""
 
     def wait(self, deadline: float) -> None:
-        """Wait until nobody is inside; raises TimedOut at `deadline` (time.monotonic())."""
+        """Wait until no thread is inside; raises TimedOut at `deadline` (time.monotonic())."""
 
 class Outside:
     """See OneThread.outside."""
@@ -147,8 +150,8 @@ class Outside:
     def __exit__(self, kind: object, error: object, trace: object, /) -> None: ...
 
 class OneAfterAnother:
-    """Turns of those who close a role or a client: ``with self._closing.by(deadline) as mine: …``; what a signal handler raises keeps
-    nobody out.
+    """Turns of threads that close a role or a client: ``with self._closing.by(deadline) as mine: …``. What a signal handler raises in
+    one of them keeps no other out.
 
     Args:
         what: that they close, for errors.
@@ -156,7 +159,7 @@ class OneAfterAnother:
 
     def __init__(self, what: str) -> None: ...
     def by(self, deadline: float) -> Turn:
-        """A turn, waited for until `deadline` (time.monotonic()) at the `with`, which raises TimedOut. It gives False in the middle of this
+        """Return a turn, waited for until `deadline` (time.monotonic()) at the `with`, which raises TimedOut. It gives False in the middle of this
         thread's own turn, which a signal handler has interrupted."""
 
 class Turn:
@@ -176,10 +179,10 @@ class Event(Waitable):
     @property
     def error(self) -> BaseException | None: ...
     def set(self, value: Any = None) -> None:
-        """The first outcome stays; later ones are ignored."""
+        """Set the outcome. The first one stays; later ones are ignored."""
     def fail(self, error: BaseException) -> None: ...
     def wait(self, deadline: float) -> Any:
-        """The value, or raises the error; TimedOut, Closed, Forked. The thread reads the sockets meanwhile."""
+        """Wait for the value and return it, or raise the error; TimedOut, Closed, Forked. The thread reads the sockets meanwhile."""
 
 class Mailbox(Waitable):
     """A queue of `Call`, `Push` and whatever `put` is given.
@@ -207,7 +210,7 @@ class Mailbox(Waitable):
     def __len__(self) -> int: ...
     def put(self, item: Any, size: int = 0) -> None: ...
     def get(self, deadline: float = 0.0) -> Any | None:
-        """The next item; None when none came until `deadline` (0.0: look at the sockets once, without waiting). Raises Closed, Forked."""
+        """Return the next item; None when none came until `deadline` (0.0: look at the sockets once, without waiting). Raises Closed, Forked."""
     def close(self) -> None:
         """Drop what is unread, take no more, wake its waiters with Closed."""
 
@@ -237,13 +240,13 @@ class Connection:
         """Whether it is not read just now, since a mailbox is full."""
     @property
     def seen_zxid(self) -> int:
-        """ZooKeeper: the highest transaction that a reply told of, be it looked at or not; 0 before the first."""
+        """ZooKeeper: the highest zxid in a reply, whether or not the reply was taken; 0 before the first."""
     @property
     def frames_read(self) -> int: ...
     @property
     def first_bytes(self) -> bytes: ...
     cap: int
-    """Largest frame accepted, in bytes; may be changed once the handshake told it."""
+    """Largest frame accepted, in bytes; may be changed once the handshake has negotiated it."""
     context: Any
     """Free for the adapter: what its handshake negotiated."""
     def next_token(self) -> int:
@@ -262,7 +265,7 @@ class Connection:
         Args:
             token: what the reply will carry; unique among the calls pending on this connection.
             mailbox: where the finished Call (reply, failure or time-out) is put.
-            timeout_at: when to fail the call with TimedOut, whether somebody waits or not; without a mailbox also how long to wait for
+            timeout_at: when to fail the call with TimedOut, whether or not a thread waits; without a mailbox also how long to wait for
                 room when the peer does not read. With one, or None (no time-out): BufferFull at once without room.
             secret: the wire log shows only its length, and its reply's.
         Raises:
@@ -320,14 +323,14 @@ class Loop:
     @property
     def connections(self) -> list[Connection]: ...
     def check(self) -> None:
-        """Raises Closed or Forked when the loop cannot be used."""
+        """Raise Closed or Forked if the loop cannot be used."""
     def open(self, stream: socket | TlsStream, peer: str, framing: Framing, cap: int) -> Connection:
         """Take over a connected socket (detached from the Python object) or a TLS stream after its handshake."""
     def call_at(self, when: float, fn: Callable[..., object], *args: Any) -> Timer:
         """fn(*args) in the I/O thread at time.monotonic() `when`; it must not block nor run user code."""
     def call_soon(self, fn: Callable[..., object], *args: Any) -> None: ...
     def adopt(self, schedule: Callable[[], object]) -> int:
-        """Give the loop to another event loop, whose thread this is: it starts no thread, and lets nobody wait.
+        """Give the loop to another event loop, whose thread this is: it starts no thread, and lets no thread wait.
 
         Args:
             schedule: has `run_ready(False)` called in this thread, soon. Called in this thread, once for each run.

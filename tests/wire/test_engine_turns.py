@@ -20,7 +20,7 @@ from task_steps import CAP, ask, connect
 from wireproto._net import WATCHES, Call, Connection, Descriptors, Loop, Mailbox, Runnable
 from wireproto.errors import Disconnected
 
-KEEPER_X = 0.005
+IO_NAP = 0.005
 """Seconds that the I/O thread leaves to a thread that has just read, to come again."""
 
 
@@ -44,7 +44,7 @@ def test_the_io_thread_reads_at_once_what_a_handler_waits_for_when_a_thread_has_
                 assert ask(conn, b"e", b"mine") == b"mine"  # whoever read this, gives the role away with it
         conn.flush()
         assert told.wait(20)
-        prompt += time.monotonic() - begin < KEEPER_X  # it lay down after `begin`: where it sleeps first, never
+        prompt += time.monotonic() - begin < IO_NAP  # it lay down after `begin`: where it sleeps first, never
         if prompt == 5:
             break
     assert prompt == 5

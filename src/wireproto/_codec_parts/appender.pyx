@@ -80,7 +80,7 @@ cdef class KeyRouter:
 
     Args:
         hashing: of keys (key_hash.pyx). share: so many records without a key go to each partition in turn; 0: they stick to one that is
-            told by `stick`, for so many bytes.
+            set by `stick`, for that number of bytes.
     Attributes:
         partitions: how many; 0: none are known. stuck: the partition that records without a key stick to, -1: none yet.
     """
@@ -172,7 +172,7 @@ cdef class Appender:
     cdef KeyRouter router
     cdef object account, slow, usable, learn, begin, begun
     cdef Changes changes
-    cdef int64_t seen            # … of which `learn` told
+    cdef int64_t seen            # … that were given to `learn`
     cdef list open               # OutBatch or None, by partition
     cdef int64_t largest, step
     cdef readonly int64_t credit

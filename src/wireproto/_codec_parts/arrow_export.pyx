@@ -14,7 +14,7 @@
 #     headers                     list<item: struct<name: string, value: binary>>   no
 #     leader_epoch, producer_id, producer_epoch, sequence, transactional, timestamp_type     i l i i b i     no
 #
-# Columns that were not decoded are not there. A view is given as it lies when asked for; binary is made of it then, anew each time.
+# Columns that were not decoded are absent. A view column is exported as it is when a view is asked for; binary is copied from it on each export.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc

@@ -141,7 +141,7 @@ cdef bint arrow_partition(Incoming *in_, int64_t at, int32_t *partition) noexcep
 
 
 cdef void arrow_done(void *owner) noexcept nogil:
-    """Give a kept array back to who made it."""
+    """Release a kept array to its producer."""
     cdef ArrowArray *array = <ArrowArray *>owner
     array.release(array)
     free(array)

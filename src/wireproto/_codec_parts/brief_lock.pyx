@@ -1,4 +1,4 @@
-# A lock for a few lines of Python: who already holds it does not wait for himself, but is told, or is let in.
+# A lock for a few lines of Python. A thread that already holds it does not wait for itself: it gets an error, or enters again.
 #
 # The thread that holds it can come to it again in two ways only: a signal handler, or an object that is collected, runs between two of the
 # lines and calls into the same client. A plain lock waits for ever there, a reentrant one lets it see what is half done: that is for lines

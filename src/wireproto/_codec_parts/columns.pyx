@@ -406,7 +406,7 @@ cdef list message_ids(Table *t, Py_ssize_t start, Py_ssize_t stop):
 
 
 cdef list headers_list(Table *t, Py_ssize_t start, Py_ssize_t stop):
-    """Headers of these rows; a name that stood in the same place of the row before is not made anew."""
+    """Headers of these rows; a name that the row before has at the same index is reused."""
     cdef Py_ssize_t row, n, place, count
     cdef int32_t size
     cdef const uint8_t *data

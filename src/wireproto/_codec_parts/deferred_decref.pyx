@@ -17,7 +17,7 @@ cdef extern from * nogil:
     #if PY_VERSION_HEX >= 0x030D0000
         return PyThreadState_GetUnchecked() != NULL;
     #else
-        PyThreadState *mine = PyGILState_GetThisThreadState();   /* before 3.13 the other call tells of whoever holds the GIL */
+        PyThreadState *mine = PyGILState_GetThisThreadState();   /* before 3.13 the other call returns the state of whichever thread holds the GIL */
         return mine != NULL && mine == _PyThreadState_UncheckedGet();
     #endif
     }

@@ -98,11 +98,11 @@ cdef class KafkaFetcherCore:
         return self.only_waits()
 
     cdef double only_waits(self) except -1.0:
-        cdef FetchTemplateCore lone = self._template
+        cdef FetchTemplateCore template = self._template
         cdef double until
-        if lone is None or not lone.waits(self.plan, self._metadata.topics) or self.asking.stale or self._looking is not None:
+        if template is None or not template.waits(self.plan, self._metadata.topics) or self.asking.stale or self._looking is not None:
             return 0.0
-        until = min(lone.until, self._follow_at)
+        until = min(template.until, self._follow_at)
         return until if <double>monotonic() < until else 0.0
 
     def _next_alone(self, call):
@@ -110,31 +110,31 @@ cdef class KafkaFetcherCore:
         return self.next_alone(call)
 
     cdef object next_alone(self, object call):
-        cdef FetchTemplateCore lone = self._template
+        cdef FetchTemplateCore template = self._template
         cdef KafkaChunk chunk
         cdef double now
-        if lone is None or call is not lone.call or not lone.waits(self.plan, self._metadata.topics):
+        if template is None or call is not template.call or not template.waits(self.plan, self._metadata.topics):
             return None
         now = monotonic()
-        if <double>lone.link.context.until <= now:
+        if <double>template.link.context.until <= now:
             return None                          # its session is about to end
-        chunk = lone.chunk_of(call, self._committed)
+        chunk = template.chunk_of(call, self._committed)
         if chunk is None:
             return None
         self._failing_since = 0.0
-        node = lone.asked.node
+        node = template.asked.node
         try:
             del self._calls[node]
-            self.plan.renew(lone.ticket, chunk)
-            token = lone.link.next_token()
+            self.plan.renew(template.ticket, chunk)
+            token = template.link.next_token()
             now += self._max_wait
-            lone.until = now + self._silent
-            self._overdue[node] = lone.until
-            request = lone.request(token, chunk.next, chunk.epoch)
-            lone.call = lone.link.submit(token, (request,), self._box, now + self._request_timeout, lone.sent)
-            self._calls[node] = lone.call
+            template.until = now + self._silent
+            self._overdue[node] = template.until
+            request = template.request(token, chunk.next, chunk.epoch)
+            template.call = template.link.submit(token, (request,), self._box, now + self._request_timeout, template.sent)
+            self._calls[node] = template.call
         except TransportError:
-            self.plan.answered(lone.ticket)      # the long way asks again
+            self.plan.answered(template.ticket)      # the long way asks again
         except BaseException:
             chunk.cursor.fetched(chunk)
             self.plan.put_back(chunk)

@@ -1,7 +1,7 @@
 # decode_kafka: record sections to Columns, and what their heads tell by themselves.
 #
 # May assume: nothing of the bytes. Must not: hand out a record twice or leave one out without saying so. What went well before a broken
-# batch is handed out first; the next call, which begins at that batch, raises (or skips, when told to).
+# batch is handed out first; the next call, which begins at that batch, raises (or skips, if the option says so).
 
 from cpython.buffer cimport Py_buffer, PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE

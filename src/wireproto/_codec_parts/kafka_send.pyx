@@ -103,7 +103,7 @@ cdef class KafkaSendCore(QuickWireCore):
 
     Attributes:
         core: the sender that this is the wire of. _looked_at: when metadata was asked for by age.
-        _transactional: batches say that they are part of a transaction. started: something was sent since somebody else said no.
+        _transactional: batches say that they are part of a transaction. started: something was sent since a broker refused.
     """
 
     cdef public SenderCore core

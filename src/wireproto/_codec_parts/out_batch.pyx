@@ -17,7 +17,7 @@ cdef class OutBatch:
         number: order of the first sending in its queue, from 1; 0: not sent yet. attempts: sendings so far. count: records.
         handed: the sending that the wire has taken whole; one below `attempts` while that is under way.
         doubtful: an earlier sending got no answer, so that it may be stored. over: its outcome is known, be it still in flight.
-        builder: the batch builder. outcome: the event of those who wait. owner: the producer, which its receipts ask.
+        builder: the batch builder. outcome: the event that waiting threads wait for. owner: the producer, which its receipts refer to.
         key: the queue's. size: bytes of the send budget that its records hold. sealed: it takes no more.
         identity, sequence: numbers of the protocol; sequence is -1 while there are none.
     """
@@ -27,7 +27,7 @@ cdef class OutBatch:
     cdef readonly RecordBuilder builder
     cdef public object outcome
     cdef public object owner
-    cdef public list waiters         # SendFutures that somebody waits for
+    cdef public list waiters         # SendFutures that are awaited
     cdef public object identity
     cdef public object sequence  # may have 64 bits
     cdef readonly Py_ssize_t count

@@ -1,7 +1,7 @@
 # The pool: memory of columns and batches that is used again instead of being given back, so that steady reading touches no fresh pages.
 #
 # A fresh page costs more than filling it, and an aligned small block more than a few rows. So blocks from 64 B to 64 MiB are kept, by class
-# of size, when nobody uses them any more: those from 16 KiB on within a limit of bytes in the whole process (`memory_pool`); then blocks
+# of size, when they are no longer in use: those from 16 KiB on within a limit of bytes in the whole process (`memory_pool`); then blocks
 # of the class that was not asked for the longest go back to the allocator. So do larger blocks. Smaller ones, half a MiB at most in all
 # their slots, are not counted; a limit of 0 keeps none of them either.
 #
@@ -42,7 +42,7 @@ cdef extern from * nogil:
         for (c = 0; c < WP_POOL_CLASSES; c++) if (size <= wp_class_room(c)) return c;
         return -1;
     }
-    /* The first slot that has a block, or is free, changes hands; both are told of the class by number. */
+    /* The first slot that has a block, or is free, changes hands; both identify the size class by its number. */
     static inline void *wp_small_take(int c) {
         void *block;
         int n;

@@ -25,7 +25,7 @@ cdef class BudgetCore:
 
     @property
     def waiting(self):
-        """Whether somebody is in line."""
+        """Return whether a producer waits in line."""
         return bool(self._line)
 
 
@@ -40,7 +40,7 @@ cdef class AccountCore:
         self._budget = budget
 
     def try_take(self, int64_t size):
-        """Take `size` bytes if there is room now and nobody is in line; False, too, when the account takes no more."""
+        """Take `size` bytes if it fits now and no producer waits in line; False, too, when the account takes no more."""
         return self.takes(size)
 
     cdef bint takes(self, int64_t size) except -1:
@@ -56,7 +56,7 @@ cdef class AccountCore:
         return 1
 
     def give(self, int64_t size):
-        """Give bytes back; who is first in line gets them."""
+        """Give bytes back; the first producer in line gets them."""
         self.free(size)
 
     cdef int free(self, int64_t size) except -1:
@@ -131,7 +131,7 @@ cdef class ProducerCore:
         return self._known_place(batch, index)
 
     cdef object _until(self, timeout):
-        if timeout is None:                      # told as its outcome a little before
+        if timeout is None:                      # without a timeout it fails a little before its batch does
             return self._sender._clock() + self._sender._lifetime + 1.0
         return deadline_after(timeout)
 

@@ -385,7 +385,7 @@ def decode_pulsar(
     Returns:
         (Columns, [PulsarEntry, …] one a frame). Left out: acked rows of a batch, rows that compaction emptied, markers.
     Raises:
-        Malformed: a frame is no MESSAGE command. What is wrong behind its command is told in the entry's `error`.
+        Malformed: a frame is no MESSAGE command. What is wrong behind its command is in the entry's `error`.
     """
     cdef PulsarEntryState e
     cdef Py_buffer view

@@ -36,6 +36,6 @@ cdef class ReadBudget:
             self.held += size
 
     def put_back(self, int64_t size):
-        """Take bytes off the count; wakes nobody."""
+        """Take bytes off the count. Wakes no thread."""
         with cython.critical_section(self):
             self.held -= size

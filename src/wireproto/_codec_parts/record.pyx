@@ -218,7 +218,7 @@ def _record(topic, partition, position, timestamp, key, value, headers):
 cdef class RecordIterator:
     """Records of a Columns in order. A `next` from several threads hands each record to one of them.
 
-    A record that nobody else has kept is handed out again, as the next row but one: a loop holds one while it asks for the next.
+    A Record object that no other code refers to is reused for the next row but one: a loop holds one while it asks for the next.
     """
 
     cdef Columns columns

@@ -31,7 +31,7 @@ cdef class RocketOut(OutBatch):
 
     cdef public bint anywhere, stamped
     cdef public object body, link
-    cdef public tuple lone
+    cdef public tuple single
     cdef public RocketBatchBuilder rows
     cdef public int64_t born, sys_flag, warning
     cdef public double since
@@ -62,7 +62,7 @@ cdef class RocketOut(OutBatch):
             self.batch().add(body, self.with_time(properties, timestamp, now_ms))
             self.anywhere = self.anywhere and anywhere
         else:
-            self.lone = (body, properties)
+            self.single = (body, properties)
             self.anywhere = anywhere
         with cython.critical_section(self):
             self.count += 1
@@ -90,9 +90,9 @@ cdef class RocketOut(OutBatch):
         """The records as the body of a batch."""
         if self.rows is None:
             self.rows = RocketBatchBuilder(LARGEST_BODY)
-        if self.lone is not None:
-            self.rows.add(self.lone[0], self.lone[1])
-            self.lone = None
+        if self.single is not None:
+            self.rows.add(self.single[0], self.single[1])
+            self.single = None
         return self.rows
 
     def grown(self, int64_t size, bint anywhere):
@@ -102,16 +102,16 @@ cdef class RocketOut(OutBatch):
 
     def content(self):
         """Code, properties and body of the command. An empty body travels as a batch of one: 5.x brokers fail on it otherwise."""
-        if self.lone is not None and self.lone[0]:
-            return SINGLE_COMMAND, self.lone[1], self.lone[0]
+        if self.single is not None and self.single[0]:
+            return SINGLE_COMMAND, self.single[1], self.single[0]
         if self.body is None:
             self.body = self.batch().finish()
             self.rows = None
         return BATCH_COMMAND, b"", self.body
 
     def forget(self):
-        """It is stored: nobody sends it again."""
-        self.lone = self.rows = self.body = None
+        """Drop what it would need to be sent again: it is stored."""
+        self.single = self.rows = self.body = None
 
 
 cdef class RocketSendCore(QuickWireCore):
@@ -169,7 +169,7 @@ cdef class RocketSendCore(QuickWireCore):
             self._problems.pop(batch.key, None)
         (<QueueCore>batch._queue).mark = self.core._clock()
         self.core.store(batch, place)
-        batch.lone = batch.rows = batch.body = None      # as `forget`
+        batch.single = batch.rows = batch.body = None      # as `forget`
         return True
 
     def settled(self, list batches not None):
@@ -183,7 +183,7 @@ cdef class RocketProducerCore(ProducerCore):
     """See above.
 
     Attributes:
-        _needs_keys: whether the topic is compacted; None: nobody has told yet. _largest: bytes of a value that may be sent plainly: one
+        _needs_keys: whether the topic is compacted; None: not known yet. _largest: bytes of a value that may be sent plainly: one
             above is refused, or compressed.
     """
 

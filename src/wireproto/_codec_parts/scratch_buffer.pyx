@@ -1,7 +1,7 @@
 # ScratchBuffer: memory of the pool that a decompressor unpacks into and a decoder reads, without a copy between, and without fresh pages: they cost
 # several times what LZ4 or Snappy needs to fill them.
 #
-# May assume: one thread at a time. Must not: be read before it is filled, written afterwards, or given back while somebody has its buffer.
+# May assume: one thread at a time. Must not: be read before it is filled, written afterwards, or given back while its buffer is exported.
 
 from cpython.buffer cimport Py_buffer, PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
@@ -45,14 +45,14 @@ cdef class ScratchBuffer:
         self.lent -= 1
 
     def filled(self, Py_ssize_t size):
-        """Itself, once: from now on it has the first `size` bytes, which were written, and nobody writes to it.
+        """Return itself, once: from now on it consists of the first `size` bytes, which were written, and is read-only.
 
         Raises:
-            BufferError: somebody still could, or it was filled before.
+            BufferError: a writable buffer is still exported, or it was filled before.
             ValueError: so much was not there.
         """
         if self.lent or self.done:
-            raise BufferError("somebody has this room")
+            raise BufferError("a buffer of this memory is still exported")
         if not 0 <= size <= self.size:
             raise ValueError(f"{size} bytes of a room for {self.size}")
         self.size, self.done = size, True

@@ -6,7 +6,7 @@
 #
 #     add_done_callback ── first of a batch: intake.awaited(batch), which has settle_futures(batch.waiters) called at its outcome
 
-# asyncio is imported by whoever hands out the first one, not with this module.
+# asyncio is imported with the first future, not with this module.
 
 from _contextvars import copy_context
 from copy import copy
@@ -80,7 +80,7 @@ cdef class SendFuture:
         return self.failure[0] if self.given_up and self.failure else None
 
     def _make_cancelled_error(self):
-        """A fresh one for each who asks: its traceback would keep whoever was told of it."""
+        """Return a new copy for each caller: a shared error's traceback would keep the frames of all callers alive."""
         from asyncio import CancelledError
         return CancelledError(*self.failure)
 
@@ -166,7 +166,7 @@ cdef inline SendFuture new_future(object intake, OutBatch batch, Py_ssize_t inde
 
 
 def settle_futures(OutBatch batch not None):
-    """A batch has its outcome: tell those who wait for its records. Called by the event loop.
+    """Resolve the futures of a batch's records, whose outcome is known. Called by the event loop.
 
     What a callback raises goes to the event loop, which then is asked to go on with the rest.
     """

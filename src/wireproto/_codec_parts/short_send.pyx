@@ -4,7 +4,7 @@
 #     StampCore    base of a stamp, and FreeNumbers of one without numbers
 #     Outlet       a link, and whose turn it is to send by it
 #     WireCore     base of a wire, and QuickWireCore of one whose hooks are the core's
-#     SenderCore   base of Sender: the open batch of a key, a batch that somebody waits for (`set_off`), and that is stored (`stored`)
+#     SenderCore   base of Sender: the open batch of a key, a batch that is waited for (`set_off`), and one that is stored (`stored`)
 #     unbroken     a method of a Sender, or of what sends by one, after which the I/O thread mends what a signal handler left half done
 #
 # Everything else is Python's, and shares the attributes declared here: what they mean stands there. A signal handler runs only where a
@@ -184,7 +184,7 @@ cdef class FreeNumbers(StampCore):
 
 @cython.final
 cdef class Outlet:
-    """A link's turn: who has it sends; `again`: somebody else came meanwhile."""
+    """Marks which thread sends by a link; `again`: another thread wanted to meanwhile."""
 
     cdef readonly object link
     cdef public bint again
@@ -195,7 +195,7 @@ cdef class Outlet:
         self.link = link
 
     def try_take(self):
-        """Have the turn, unless somebody else has it."""
+        """Take the right to send, unless another thread has it."""
         cdef bint free
         with cython.critical_section(self):
             free = not self.taken

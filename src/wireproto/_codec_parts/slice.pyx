@@ -1,7 +1,7 @@
 # Slice: a view on part of a frame, as light as an int; what blobs and records decode into.
 #
 # Keeps the frame alive. `bytes(s)`, `len(s)`, `memoryview(s)`, comparison with anything that has bytes, `s[i:j]` (another Slice).
-# The owner is exact bytes, or a memoryview of our own that nobody else can release, so the pointer stays good.
+# The owner is exact bytes, or a memoryview of our own that no other code can release, so the pointer stays good.
 
 from cpython.buffer cimport PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer, PyBUF_SIMPLE, Py_buffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE

@@ -101,7 +101,7 @@ cdef struct View:
 cdef struct Kept:            # a buffer that views point into, or whose arrays are lent
     const uint8_t *data
     int64_t size
-    void *owner              # told once when the table ends
+    void *owner              # notified once when the table is freed
     OwnerRelease release
 
 cdef struct Bytes:

@@ -148,7 +148,7 @@ cdef void close_poller(Loop loop) noexcept:
 
 
 cdef int refuse_wait(Loop loop, double deadline) except -1:
-    """Where nobody may wait: 0 if it was but a look, else an error that names the remedy."""
+    """Refuse to wait in the event loop's thread: 0 if it was only a look, else an error that names the remedy."""
     if deadline == 0.0:
         return 0
     if loop.io_state != IO_ADOPTED:

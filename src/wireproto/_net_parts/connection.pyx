@@ -1,13 +1,13 @@
 # One connection: what is submitted, delivered, routed, and how it fails.
 #
-# Closing: shutdown(2) first, which wakes whoever polls it; the descriptor itself is closed when nobody can be reading (Loop.reap).
+# Closing: shutdown(2) first, which wakes the thread that polls it; the descriptor itself is closed when no thread can be reading (Loop.reap).
 # Failures are kept as (class, text) and made into errors by the threads that raise them: constructing one runs Python code.
 
 # Sends keep the order of submission: bytes are queued and pushed under the GIL; while a big push runs without it, `writing` makes the
 # others only queue. A peer that does not read leaves the connection `blocked`: the reading thread then polls it for writing as well.
 
 cdef enum:
-    UNSENT_CAP = 8 << 20          # bytes queued above which a submitter waits for room, or is told that there is none
+    UNSENT_CAP = 8 << 20          # bytes queued above which a submitter waits until some were sent, or gets an error
     KEEP_GIL_BELOW = 32768        # bytes: a push this small is quicker than giving the GIL away
     CIPHER_STEP = 262144          # encrypted bytes made ahead of the kernel
     RECORD = 16384                # bytes in one TLS record
@@ -52,7 +52,7 @@ cdef class Connection:
             PyThread_free_lock(self.tls_lock)
 
     cdef void release(self) noexcept:
-        """Close the descriptor and free the buffers: nobody reads any more."""
+        """Close the descriptor and free the buffers: no thread reads any more."""
         if self.input != NULL:
             if self.input.fd >= 0:
                 close(self.input.fd)
@@ -149,7 +149,7 @@ cdef class Connection:
 
     cdef Call start(self, object token, object buffers, Mailbox mailbox, object timeout_at, object context, bint secret):
         cdef Call call
-        self.make_room(timeout_at if mailbox is None else None)     # nobody waits who is told by a mailbox: it has other things to do
+        self.make_room(timeout_at if mailbox is None else None)     # a caller with a mailbox never waits: it has other things to do
         call = new_call(self, token, mailbox, context)
         call.secret = secret
         if token in self.calls:
@@ -339,7 +339,7 @@ cdef class Connection:
                 self.writing = False
                 if self.failure is not None:
                     self.loop.reap()
-                    if self.loop.polling:         # who reads has let go of it while we used it, and would not look again
+                    if self.loop.polling:         # the reading thread dropped it while we used it, and would not look again
                         self.loop.poke()
                     return 0
             if sent >= 0:

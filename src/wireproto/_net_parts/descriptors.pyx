@@ -1,4 +1,4 @@
-# Sockets that are no connections yet: a connect or a TLS handshake under way, polled beside the connections by whoever reads.
+# Sockets that are no connections yet: a connect or a TLS handshake under way, polled beside the connections by the thread that reads.
 #
 # Once: what was ready is not polled again. A descriptor may be closed while another thread is in poll with it, once `stop` was called: what
 # that poll tells is dropped, since the turn under way knows whom it asked for.
@@ -63,7 +63,7 @@ cdef Py_ssize_t add_watched(Loop loop, Py_ssize_t count) except -1:
 
 
 cdef int deliver_watched(Loop loop, Py_ssize_t count) except -1:
-    """Wake what was found ready. Of one that was stopped meanwhile nothing is told."""
+    """Wake what was found ready. One that was stopped meanwhile is passed over."""
     cdef Py_ssize_t at = count
     cdef Descriptors one
     cdef int fd

@@ -5,7 +5,7 @@
 #
 # Small frames are collected in the connection's buffer. A frame of BIG bytes or more that is not there yet is read straight into the bytes
 # object that will be handed out; that object grows in steps as bytes arrive, so a lying length allocates nothing to speak of.
-# While much of a big frame is still to come, the socket is told to wake us for as much as MARK at once (SO_RCVLOWAT), never for more than
+# While much of a big frame is still to come, the socket is set to wake us for as much as MARK at once (SO_RCVLOWAT), never for more than
 # the frame still needs: a wake-up a segment costs more than the copying. Should a kernel hold more than it wakes us for (fat segments
 # can fill its buffer before), MARK_PATIENCE ends the wait.
 # May assume: one thread at a time (the one that has the role). Must not: touch a Python object.
@@ -96,7 +96,7 @@ cdef bint set_mark(input_t *c) noexcept nogil:
 cdef int receive_patiently(input_t *c) noexcept nogil:
     """A recv that waits by itself, for PATIENCE at most: what a call costs is the kernel's part most of all, and this spares it a poll.
 
-    Who waits here hears no wake-up but the end of the connection, so it is for those who wait for a reply on the only connection there is.
+    A thread that waits here is woken by nothing but the end of the connection, so it is for waiting for a reply on the only connection.
     Returns 1: look at the connection; 0: wait by poll (nothing came, or not all of a frame); -1: a signal.
     """
     set_mark(c)
@@ -120,7 +120,7 @@ cdef bint look_again(pollfd *fds, input_t **slots, Py_ssize_t count) noexcept no
 
 cdef int poll_and_receive(pollfd *fds, input_t **slots, Py_ssize_t count, Py_ssize_t extra, double until) noexcept nogil:
     """One turn: wait, read what is there, go on until something needs the GIL. fds[0] is the wake-up pipe, fds[i + 1] slots[i]; behind them
-    come `extra` descriptors that are only told of.
+    come `extra` descriptors that are only reported.
 
     Returns 1: look at the slots; 0: `until` is past; -1: a signal; -2: poll failed.
     """

@@ -13,12 +13,12 @@ cdef enum:
     IO_NONE = 0           # not started
     IO_RUNS = 1           # timers and handlers
     IO_READS = 2          # has the role
-    IO_PARKED = 3         # for at most KEEPER_X
-    IO_DEEP = 4           # until a timer or a kick: somebody else reads, or there is nothing to read
+    IO_PARKED = 3         # for at most IO_NAP
+    IO_DEEP = 4           # until a timer or a kick: another thread reads, or there is nothing to read
     IO_GONE = 5
     IO_ADOPTED = 6        # another event loop's thread is the I/O thread
 
-cdef double KEEPER_X = 0.005
+cdef double IO_NAP = 0.005
 
 cdef double STOPPING = 1.0        # seconds that tasks have to end when the loop is closed
 
@@ -261,7 +261,7 @@ cdef class Loop:
         return 0
 
     cdef void leave(self, bint comes_back=False) noexcept:
-        """Give the role away: to the first follower that still waits, else to nobody."""
+        """Give the role away: to the first follower that still waits, else to none."""
         cdef Seat seat
         self.leader_id = 0
         for seat in self.followers:
@@ -274,7 +274,7 @@ cdef class Loop:
             self.nudge()
 
     cdef void nudge(self) noexcept:
-        """Nobody reads now: wake the I/O thread where it relies on somebody who does."""
+        """Wake the I/O thread if it relies on another thread to read: none reads now."""
         if self.errands > 0:
             self.urgent = True
             self.kick()
@@ -405,7 +405,7 @@ cdef class Loop:
             self.wake_r = self.wake_w = -1
 
     cdef void reap(self):
-        """Close the descriptors of dead connections, and at the end our own, unless somebody may be using them."""
+        """Close the descriptors of dead connections, and at the end our own, unless a thread may be using them."""
         cdef Connection conn
         if self.turning or self.forked:
             return
@@ -438,7 +438,7 @@ cdef class Loop:
                 self.poke()
         return 0
 
-    # ---- the I/O thread: timers, handlers, and reading when nobody waits ---------------------------------------------------------
+    # ---- the I/O thread: timers, handlers, and reading when no caller waits -------------------------------------------------------
 
     cdef int start_io_thread(self) except -1:
         if self.io_state == IO_NONE and not self.closed:
@@ -522,7 +522,7 @@ cdef class Loop:
     def _keep(self):
         """The I/O thread."""
         cdef double until
-        cdef bint quiet = False                   # nobody has read for a whole KEEPER_X
+        cdef bint quiet = False                   # no thread has read for a whole IO_NAP
         self.io_thread_id = PyThread_get_thread_ident()
         self.io_seen = -1
         while not self.forked:
@@ -541,7 +541,7 @@ cdef class Loop:
                 continue
             until = FOREVER
             if self.conns and not (self.led and self.io_seen == self.leads):
-                until = now() + KEEPER_X
+                until = now() + IO_NAP
             quiet = not self.io_parks(until) and not self.led and self.io_seen == self.leads and until < FOREVER
         if self.closed and not self.forked:
             stop_living(self)
@@ -553,14 +553,14 @@ cdef class Loop:
         cdef double timer = self.next_timer()
         cdef int rc
         self.io_state = IO_DEEP if until == FOREVER else IO_PARKED
-        self.io_until = timer                 # before the GIL goes: whoever sets a sooner timer from here on kicks
+        self.io_until = timer                 # before the GIL goes: a thread that sets a sooner timer from here on kicks
         with nogil:
             while True:
                 self.io_seen = self.leads
                 rc = PyThread_acquire_lock_timed(self.park, microseconds((timer if timer < until else until) - now()), 0)
                 if rc == LOCK_ACQUIRED or until == FOREVER or timer <= until or self.io_seen == self.leads or self.corks:
                     break
-                until = now() + KEEPER_X
+                until = now() + IO_NAP
         self.io_state = IO_RUNS
         self.io_until = 0
         if rc == LOCK_ACQUIRED:

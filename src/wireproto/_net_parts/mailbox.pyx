@@ -2,8 +2,8 @@
 #
 # A mailbox without a handler is read by threads that wait on it; one with a handler by the I/O thread. What lies unread counts against the
 # mailbox's limit and the loop's fetch_memory: above either, the connection that fed it is not read until half of it was taken away
-# (unless somebody waits for a reply on that very connection). Whoever has taken all that was in its own mailbox is read for all the same:
-# what lies in others', whose owners may be waiting for just that one, starves nobody.
+# (unless a thread waits for a reply on that very connection). A thread that has emptied its own mailbox reads all the same:
+# full mailboxes of others, whose owners may wait for that very thread, do not keep it from its frames.
 #
 # With `prompt`, a waiting thread that has read need not hand the item to the I/O thread: it gives the role of reading away and calls
 # prompt(item). What prompt does not take (it returns false), or was interrupted in by a signal handler, goes back to the front for the
@@ -105,7 +105,7 @@ cdef class Mailbox(Waitable):
         """The I/O thread: handler(item) for everything there."""
         self.queued = False
         if self.serving:
-            return                               # whoever is at it comes to the end, or hands over
+            return                               # the thread that serves it comes to the end, or hands over
         self.serving = True
         try:
             while self.items and not self.shut:

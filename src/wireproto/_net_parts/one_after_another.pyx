@@ -1,4 +1,4 @@
-# One after another: who closes a role or a client.
+# Lets the threads that close a role or a client in one after another.
 #
 #     with turns.by(deadline) as mine: ── another thread's turn: waits for its end, TimedOut ── this thread's own (a signal handler): False
 #

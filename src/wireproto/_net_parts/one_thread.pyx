@@ -1,6 +1,6 @@
 # One thread at a time: the guard that a role holds for one call.
 #
-#     with guard: ── somebody is inside: ConcurrentUse ── the role was closed: Closed
+#     with guard: ── a thread is inside: ConcurrentUse ── the role was closed: Closed
 #
 # In C, for a signal handler raises between two lines of Python: never between taking the guard and the `with` that gives it back, so that no
 # call that was interrupted leaves a role in use for good.

@@ -116,7 +116,7 @@ cdef int run_runnable(Loop loop) except -1:
         except BaseException as why:
             tell_unraisable(why, one)
     if loop.errands > 0:
-        loop.urgent = True                   # nobody but the I/O thread waits for what they have asked
+        loop.urgent = True                   # only the I/O thread waits for the replies to what they sent
     return 0
 
 

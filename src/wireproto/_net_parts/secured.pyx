@@ -10,7 +10,7 @@ cdef object _SSLEOFError = ssl.SSLEOFError
 cdef object _SSLZeroReturnError = ssl.SSLZeroReturnError
 
 # tls_lock is held round each call of OpenSSL's objects. Python's methods run signal handlers *after* OpenSSL did its work, and then lose
-# its result; only such calls are made here whose result is known beforehand or can be told afterwards. See Loop.raise_interrupted.
+# its result; only such calls are made here whose result is known beforehand or can be found out afterwards. See Loop.raise_interrupted.
 cdef int take_tls(Connection conn, object stream) except -1:
     cdef input_t *plain = <input_t *>malloc(sizeof(input_t))
     if plain == NULL:

@@ -137,7 +137,7 @@ cdef inline object peek_view(uint8_t *p, size_t n, bint writable):
 
 
 cdef void tell_unraisable(object why, object where) noexcept:
-    """What nobody can be told of goes to `sys.unraisablehook`, with its traceback: an `except` clause has taken it from the interpreter."""
+    """Report an error that no caller can get to `sys.unraisablehook`, with its traceback: an `except` clause has taken it from the interpreter."""
     cdef object kind = type(why)
     cdef object trace = why.__traceback__
     cdef PyObject *place = NULL

@@ -1,6 +1,6 @@
 # What threads wait for, and where they sit while another one reads.
 #
-# A Seat is one waiting thread's lock. It is made anew for each wait, because its owner may give up at the moment when it is freed.
+# A Seat is one waiting thread's lock. A new one is made for each wait, because its owner may give up at the moment when it is freed.
 # May assume: the GIL. Must not: run Python code in `wake` or `finish`: the reading thread calls them with replies in its hands.
 
 cdef class Seat:
@@ -36,7 +36,7 @@ cdef class Seat:
 
 cdef class Waitable:
     cdef void wake(self) noexcept:
-        """It is ready now: free whoever sits on it, queue what hangs on it."""
+        """It is ready now: free the threads that wait for it, queue the runnables that do."""
         cdef Seat seat
         self.ready = True
         if self.hook is not None:
@@ -139,7 +139,7 @@ cdef class Call(Waitable):
             self.loop.errands -= 1
 
     cdef int expire(self) except -1:
-        """In the I/O thread: the reply did not come in time, whether somebody waits or not."""
+        """In the I/O thread: the reply did not come in time, whether or not a thread waits."""
         cdef Mailbox box
         self.failure = (errors.TimedOut, "no reply in time")
         self.late = True                  # stays in conn.calls, so that a reply is known and dropped

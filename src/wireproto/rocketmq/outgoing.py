@@ -45,7 +45,7 @@ class RocketBatch(RocketOut):
         born: its first record's timestamp; stamped tells whether the caller gave it (else it is that one's time of sending). Records of
             another time have theirs in a property.
         since: clock in seconds from which its delivery timeout counts: see `progress.ProgressSender`.
-        lone: body and properties of a record that is alone. rows: the records of a batch; body: that batch, once it was to be sent.
+        single: body and properties of a record that is alone. rows: the records of a batch; body: that batch, once it was to be sent.
         sys_flag: of a compressed body. anywhere: any queue will do. warning: see `RocketReceipt`. link: of its last sending.
     """
 
@@ -94,7 +94,7 @@ def halves(batch: RocketBatch) -> Parts | None:
         if last - first == 1:
             value, properties = _alone(half.body)
             properties, half.born = _own_time(properties, batch.born)
-            half.lone, half.body = (value, properties), None
+            half.single, half.body = (value, properties), None
         half.grow(last - first, 0)
         half.seal()
         parts.batches.append(half)
