@@ -191,7 +191,7 @@ def rocket_pull_reply(frame: bytes) -> tuple[int, int, int, int, Slice] | None:
     """
 
 def rocket_send_reply(frame: bytes | None) -> int:
-    """Return the queue offset in a plain reply (without its length) to a send, whose code is 0. Negative: another reply, as above, or none."""
+    """Return the queue offset in a plain reply (without its length) to a send, whose code is 0. Negative: another reply or none."""
 
 # --- columns.pyx, record.pyx ---
 

@@ -159,8 +159,10 @@ class OneAfterAnother:
 
     def __init__(self, what: str) -> None: ...
     def by(self, deadline: float) -> Turn:
-        """Return a turn, waited for until `deadline` (time.monotonic()) at the `with`, which raises TimedOut. It gives False in the middle of this
-        thread's own turn, which a signal handler has interrupted."""
+        """Return a turn, waited for until `deadline` (time.monotonic()) at the `with`, which raises TimedOut.
+
+        It gives False in the middle of this thread's own turn, which a signal handler has interrupted.
+        """
 
 class Turn:
     """See OneAfterAnother.by."""
@@ -210,7 +212,7 @@ class Mailbox(Waitable):
     def __len__(self) -> int: ...
     def put(self, item: Any, size: int = 0) -> None: ...
     def get(self, deadline: float = 0.0) -> Any | None:
-        """Return the next item; None when none came until `deadline` (0.0: look at the sockets once, without waiting). Raises Closed, Forked."""
+        """Return the next item; None if none came until `deadline` (0.0: look once, without waiting). Raises Closed, Forked."""
     def close(self) -> None:
         """Drop what is unread, take no more, wake its waiters with Closed."""
 
