@@ -12,6 +12,7 @@ import wireproto
 from brokers import RocketMQ
 from wireproto import LATEST
 from wireproto.errors import BrokerError
+from wireproto.flow.parts import Parts
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.messages import UpdateBrokerConfigRequest
 
@@ -52,6 +53,8 @@ def test_records_that_gather_stay_within_max_message_size(client: RocketClient, 
         receipts = [out.send(value) for value in values]
         places: list[Any] = [receipt.position(30.0) for receipt in receipts]
     assert [place.offset for place in places] == list(range(1000))
+    assert not any(isinstance(receipt.batch.outcome.value, Parts) for receipt in receipts), "the broker refused a batch as too large"
+    assert len({receipt.sequence for receipt in receipts}) < 200, "records do not gather"
     assert stored(client, topic) == values
 
 
