@@ -22,7 +22,7 @@ from wireproto.zookeeper.errors import ConnectionLoss
 from wireproto.zookeeper.events import Events
 from wireproto.zookeeper.producer import QueueProducer as Producer
 from wireproto.zookeeper.queue import QueueWorker as Worker
-from wireproto.zookeeper.request_path import Asking
+from wireproto.zookeeper.request_path import RequestPath
 from wireproto.zookeeper.tree import Tree
 
 PROTOCOL = "zookeeper"
@@ -210,7 +210,7 @@ def test_what_an_interrupted_receive_has_claimed_is_not_handed_out_behind_its_se
     assert hits > 5
 
 
-SETTING = (Asking.calling, Asking.submitting, Events.setting)
+SETTING = (RequestPath.calling, RequestPath.submitting, Events.setting)
 TAKING = (Tree.remove_watch.__wrapped__, Events.take_back, Events._vain, Events.taken_back, Events.settling)  # type: ignore[attr-defined]
 
 

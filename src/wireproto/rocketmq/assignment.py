@@ -124,7 +124,7 @@ class Assignment:
                 for topic in self.topics:
                     if topic != self.retry_topic:
                         yield from self._founding(topic, until)
-            self._shared((yield from self.member.assignment(until)), until)
+            self._shared((yield from self.member.computing_share(until)), until)
             problems: list[WireprotoError] = []
             for taking in [*self._takings.values()]:
                 yield taking
@@ -210,7 +210,7 @@ class Assignment:
 
     def _computing(self) -> Steps[Share]:
         while True:
-            share = yield from self.member.assignment(time.monotonic() + self.options.request_timeout)
+            share = yield from self.member.computing_share(time.monotonic() + self.options.request_timeout)
             if not self.member.called or self.member.left or self.member.closed:
                 return share
 

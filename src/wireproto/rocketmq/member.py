@@ -401,7 +401,7 @@ class Member:
         """Not all of the share could be taken: it is due again soon."""
         self._next_look = min(self._next_look, time.monotonic() + seconds)
 
-    def assignment(self, until: float) -> Steps[Share]:
+    def computing_share(self, until: float) -> Steps[Share]:
         """What is ours now; where that could not be computed we go on as we were.
 
         Raises:
