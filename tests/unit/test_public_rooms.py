@@ -17,14 +17,14 @@ import pytest
 CLONE = Path(__file__).resolve().parents[2]
 SRC = CLONE / "src" / "wireproto"
 ADAPTERS = ("kafka", "pulsar", "rocketmq", "zookeeper")
-ROLES = ("client", "producer", "reader", "consumer", "queue", "admin", "tree", "transactions", "hold", "protocol", "options", "errors")
+ROLES = ("client", "producer", "reader", "consumer", "queue", "admin", "tree", "transactions", "pinned_subscription", "protocol", "options", "errors")
 MESSAGES = ("messages", "codes", "forms", "PulsarApi_pb2")
 FORMATS = ("multi", "files")
 """Pure: what a multi is made of, a server's files."""
 CODECS = ("frames", "topics", "fastjson", "lists", "remoting")
 """Pure: commands as bytes, names of topics, fastjson's text, the list of a multi, which commands are answers."""
 PUBLIC = {"spark": (*ROLES, *MESSAGES, *FORMATS), "cli": (*ROLES, *MESSAGES, *FORMATS), "devbroker": (*ROLES, *MESSAGES, *FORMATS, *CODECS)}
-OTHERS = {"client", "kafka", "admin", "reader", "producer", "tree", "hold"}
+OTHERS = {"client", "kafka", "admin", "reader", "producer", "tree", "pinned_subscription"}
 """What Spark and the command line call a client and its roles."""
 
 
