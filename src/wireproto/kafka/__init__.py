@@ -16,12 +16,15 @@ __all__ = ["connect"]
 
 
 def connect(url: Url, options: dict[str, Any]) -> KafkaClient:
-    """A client for the cluster behind a URL. Connections are made at first use.
+    """Make a client for the cluster behind a URL. Connections are made at first use.
 
     Args:
         url: ``kafka://host[:port][,host…][/topic][?option=value]``; ``kafka+tls://`` for TLS; userinfo means SASL PLAIN unless `sasl` says
             else.
         options: as in ``wireproto.kafka.options.KafkaOptions``; they win over the URL's.
+
+    Raises:
+        OptionError: an unknown option, a value that does not fit its option, or options that contradict each other.
     """
     from .client import KafkaClient
     from .options import KafkaOptions

@@ -1,7 +1,10 @@
-"""The Admin: topics, groups, positions.
+"""Administers topics, groups and offsets.
 
-What it is: requests to the right nodes and their answers as the common types. Each call asks anew; nothing is kept. Of transactions:
-`admin_transactions`.
+Sends requests to the right nodes and returns their answers as the types common to all protocols. Each call asks the brokers; nothing is
+kept between calls. The methods about transactions are in `admin_transactions`.
+
+Errors that every method here may raise: TimedOut (or the last error of the brokers when time ran out before a retry), Unreachable (no
+node can be reached, and none ever was), AuthError (credentials or a permission are missing), Closed (the client was closed).
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ _GONE = (UnknownTopicOrPartition.code, UnknownTopicId.code)
 
 
 class KafkaAdmin(TransactionAdmin, Closing):
-    """See `wireproto.roles.Admin`. May be shared by threads."""
+    """Implements `wireproto.roles.Admin` for Kafka. May be shared by threads."""
 
     def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
@@ -62,30 +65,50 @@ class KafkaAdmin(TransactionAdmin, Closing):
 
     @operation
     def list_topics(self, *, timeout: float = 30.0) -> Steps[list[str]]:
-        """Names of all topics, without the brokers' own ones, sorted."""
+        """List the names of all topics, without the brokers' internal ones, sorted.
+
+        Args:
+            timeout: seconds for the whole call.
+        Raises:
+            TimedOut, Unreachable, AuthError, Closed: see the module.
+        """
         yield from self._asking_for(None, deadline_after(timeout))
         return self._shown()
 
     def _asking_for(self, topics: Collection[str] | None, deadline: float) -> Steps[None]:
+        """Refresh the client's metadata of these topics (None: of all), with retries."""
         cluster = self._cluster
         yield from cluster.retrying(lambda: cluster.refreshing(topics, deadline), deadline)
 
     def _shown(self) -> list[str]:
+        """List the topics of the metadata that are not internal and have no error, sorted."""
         return sorted(name for name, topic in self._cluster.metadata.topics.items() if not topic.internal and not topic.error)
 
     @operation
     def describe_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[TopicInfo]:
-        """Partitions with leader, replicas, in-sync and offline ones; details: topic id as hex, whether internal."""
+        """Describe a topic: its partitions with leader, replicas, in-sync and offline ones; details: topic id as hex, whether internal.
+
+        Args:
+            topic: its name.
+            timeout: seconds for the whole call.
+        Raises:
+            UnknownTopicOrPartition: there is no such topic, after `unknown_topic_timeout` seconds.
+            TimedOut, Unreachable, AuthError, Closed: see the module.
+        """
         return self._info((yield from self._cluster.looking_up(topic, deadline_after(timeout))))
 
     @operation
     def describe_topics(self, topics: Iterable[str] | None = None, *, timeout: float = 30.0) -> Steps[dict[str, TopicInfo]]:
-        """As `describe_topic`, of many by one request.
+        """Describe many topics by one request, each as `describe_topic` does.
 
         Args:
-            topics: their names; None: all that `list_topics` tells.
+            topics: their names; None: all that `list_topics` lists.
+            timeout: seconds for the whole call.
+        Returns:
+            descriptions by topic name.
         Raises:
-            UnknownTopicOrPartition: there is none of a name, with that as its `topic`.
+            UnknownTopicOrPartition: there is no topic of a name, which is the error's `topic`.
+            TimedOut, Unreachable, AuthError, Closed: see the module.
         """
         deadline = deadline_after(timeout)
         names = None if topics is None else sorted(set(topics))
@@ -98,6 +121,7 @@ class KafkaAdmin(TransactionAdmin, Closing):
         return found
 
     def _info(self, entry: Topic) -> TopicInfo:
+        """Convert a topic of the metadata to the common type."""
         partitions = []
         for number, leader in entry.partitions.items():
             node = self._cluster.metadata.nodes.get(leader.node)
@@ -113,10 +137,17 @@ class KafkaAdmin(TransactionAdmin, Closing):
 
     @operation
     def sizes(self, topics: Iterable[str], *, timeout: float = 30.0) -> Steps[dict[TopicPartition, int]]:
-        """Bytes that each partition of these topics has on its leader's disk. Brokers tell it since Kafka 1.0.
+        """Return the bytes that each partition of these topics has on its leader's disk. Brokers know it since Kafka 1.0.
 
+        Args:
+            topics: their names.
+            timeout: seconds for the whole call.
+        Returns:
+            bytes by (topic, partition).
         Raises:
-            LeaderNotAvailable: a partition has no leader. TransportError: a leader does not answer. `known` has what the others answered.
+            UnknownTopicOrPartition: there is no topic of a name. LeaderNotAvailable: a partition has no leader. TransportError: a leader
+                does not answer in time. UnsupportedVersion: a broker is older than 1.0. `known` has what the other leaders answered.
+            AuthError, Closed: see the module.
         """
         cluster, deadline = self._cluster, deadline_after(timeout)
         keys: list[TopicPartition] = []
@@ -157,13 +188,16 @@ class KafkaAdmin(TransactionAdmin, Closing):
         replication: int | None = None,
         timeout: float = 30.0,
     ) -> Steps[None]:
-        """Create it and wait until every partition has a leader that answers for it.
+        """Create a topic and wait until every partition has a leader that answers for it.
 
         Args:
+            topic: its name. partitions: how many it has.
             config: settings by their names (``cleanup.policy`` …).
             replication: copies of each partition; None: as the cluster is set (1 on brokers before 2.4).
+            timeout: seconds for the whole call.
         Raises:
             TopicAlreadyExists, InvalidTopic, PolicyViolation … as the broker answers.
+            TimedOut, LeaderNotAvailable: not usable in time; it may have been created. Unreachable, AuthError, Closed: see the module.
         """
         deadline = deadline_after(timeout)
 
@@ -184,7 +218,7 @@ class KafkaAdmin(TransactionAdmin, Closing):
         yield from positions.listing(cluster, made, deadline, committed=False, made=True)
 
     def _usable(self, topic: str, partitions: int, deadline: float) -> Steps[None]:
-        """Whether every node that we know tells the new topic with all its leaders; raises a retriable error until then."""
+        """Check that the refreshed metadata has the new topic with all its leaders; raises a retriable error until then."""
         cluster = self._cluster
         yield from cluster.refreshing((topic,), deadline)
         entry = cluster.metadata.topics.get(topic)
@@ -194,7 +228,15 @@ class KafkaAdmin(TransactionAdmin, Closing):
 
     @operation
     def delete_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[None]:
-        """Delete it and wait until the brokers do not list it any more. Raises UnknownTopicOrPartition when there is none."""
+        """Delete a topic and wait until the brokers do not list it any more.
+
+        Args:
+            topic: its name.
+            timeout: seconds for the whole call.
+        Raises:
+            UnknownTopicOrPartition: there is no such topic.
+            TimedOut, LeaderNotAvailable: it is still listed when time is over. Unreachable, AuthError, Closed: see the module.
+        """
         deadline = deadline_after(timeout)
         cluster = self._cluster
 
@@ -229,16 +271,21 @@ class KafkaAdmin(TransactionAdmin, Closing):
         committed: bool = False,
         timeout: float = 30.0,
     ) -> Steps[dict[TopicPartition, Position]]:
-        """Where EARLIEST, LATEST or AtTime lie now in each partition; LATEST where nothing is as late as a time.
+        """Find where EARLIEST, LATEST or AtTime lie now in each partition; LATEST where no record is as late as a time.
 
         Args:
-            topic: or several, which are asked for together.
-            at: a mapping asks for the partitions that it names alone, and where the client knows them, their leaders alone are asked.
-            partitions: those that are asked for; None: all.
+            topic: a name, or several, which are asked for together.
+            at: a mapping asks only for the partitions that it names, and where the client knows them, only their leaders are asked.
+            partitions: numbers of those that are asked for; None: all.
             committed: as a reader of committed records sees it: LATEST is the last stable offset, not the high watermark.
+            timeout: seconds for the whole call.
+        Returns:
+            positions by (topic, partition).
         Raises:
-            LeaderNotAvailable: a partition has no leader; it names that one, and `known` has the positions of the others.
+            UnknownTopicOrPartition: there is no such topic. OptionError: `at` is no place, or names other partitions.
+            LeaderNotAvailable: a partition has no leader, which the error names; `known` has the positions of the others.
             TransportError: a leader does not answer; `known` has those that the others answered, without times.
+            AuthError, Closed: see the module.
         """
         deadline = deadline_after(timeout)
         names = [topic] if isinstance(topic, str) else sorted(set(topic))
@@ -255,9 +302,15 @@ class KafkaAdmin(TransactionAdmin, Closing):
 
     @operation
     def list_groups(self, *, timeout: float = 30.0) -> Steps[list[str]]:
-        """Names of all groups, of every kind, sorted: every node is asked for those it coordinates.
+        """List the names of all groups, of every kind, sorted; every node is asked for those that it coordinates.
 
-        A node that does not answer is named in the log, and what it alone knows is left out; where none answers, all are asked again.
+        A node that does not answer is named in the log, and the groups that it coordinates are left out; where none answers, all are asked
+        again.
+
+        Args:
+            timeout: seconds for the whole call.
+        Raises:
+            TransportError: no node answers in time. BrokerError: one refuses. Closed.
         """
         cluster, deadline = self._cluster, deadline_after(timeout)
 
@@ -273,8 +326,15 @@ class KafkaAdmin(TransactionAdmin, Closing):
 
     @operation
     def describe_group(self, group: str, *, timeout: float = 30.0) -> Steps[GroupInfo]:
-        """State and members of a group with what each holds, of the classic protocol or of KIP-848's. Raises GroupIdNotFound for a group
-        that nobody knows, also where the broker (before DescribeGroups v6) calls it ``Dead``."""
+        """Describe a group: its state, and its members with what each has assigned; of the classic protocol or of KIP-848's.
+
+        Args:
+            group: its name.
+            timeout: seconds for the whole call.
+        Raises:
+            GroupIdNotFound: there is no such group, also where the broker (before DescribeGroups v6) calls it ``Dead``.
+            TimedOut, Unreachable, AuthError, Closed: see the module.
+        """
         deadline = deadline_after(timeout)
         try:
             return (yield from self._classic_group(group, deadline))
@@ -285,7 +345,7 @@ class KafkaAdmin(TransactionAdmin, Closing):
             return newer
 
     def _newer_group(self, group: str, deadline: float) -> Steps[GroupInfo | None]:
-        """A group of KIP-848's protocol; None: there is none, or brokers know no such groups (before 3.7, or where they are turned off)."""
+        """Describe a group of KIP-848's protocol; None: there is none, or brokers know no such groups (before 3.7, or where turned off)."""
         cluster = self._cluster
 
         def check(reply: ConsumerGroupDescribeResponse) -> BrokerError | None:
@@ -307,6 +367,7 @@ class KafkaAdmin(TransactionAdmin, Closing):
         return GroupInfo(group, found.group_state, tuple(members), details)
 
     def _classic_group(self, group: str, deadline: float) -> Steps[GroupInfo]:
+        """Describe a group of the classic protocol. Raises GroupIdNotFound where there is none."""
         cluster = self._cluster
 
         def check(reply: DescribeGroupsResponse) -> BrokerError | None:
@@ -330,8 +391,19 @@ class KafkaAdmin(TransactionAdmin, Closing):
 
     @operation
     def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> Steps[dict[TopicPartition, Position]]:
-        """Where the group resumes in the topic's partitions; partitions without a commit are left out, and so are, with a warning in the
-        log, those whose position an open transaction is about to move."""
+        """Return where a group resumes in a topic's partitions; partitions without a commit are left out.
+
+        Those whose position an open transaction is about to move are left out as well, with a warning in the log.
+
+        Args:
+            group: its name. topic: its name.
+            timeout: seconds for the whole call.
+        Returns:
+            positions by (topic, partition).
+        Raises:
+            UnknownTopicOrPartition: there is no such topic. BrokerError: the coordinator refuses.
+            TimedOut, Unreachable, AuthError, Closed: see the module.
+        """
         cluster, deadline = self._cluster, deadline_after(timeout)
         entry = yield from cluster.looking_up(topic, deadline)
         keys = [(topic, number) for number in entry.partitions]
@@ -344,14 +416,17 @@ class KafkaAdmin(TransactionAdmin, Closing):
 
     @operation
     def commit(self, group: str, places: Mapping[TopicPartition, Position], *, timeout: float = 30.0) -> Steps[frozenset[TopicPartition]]:
-        """Say where a group resumes that has no members: for who reads by himself and tells others how far he is.
+        """Set where a group without members resumes: for programs that read without a group and publish their progress.
 
         Args:
-            places: the first offsets not done, by partition.
+            group: its name.
+            places: the first offset not processed, by (topic, partition).
+            timeout: seconds for the whole call.
         Returns:
-            the partitions that are not there any more.
+            the partitions that do not exist any more, for which nothing was stored.
         Raises:
-            UnknownMemberId: the group has members, which alone may commit.
+            UnknownMemberId: the group has members, and only they may commit. OptionError: a place is no position in its partition.
+            TimedOut, Unreachable, AuthError, Closed: see the module.
         """
         cluster, deadline = self._cluster, deadline_after(timeout)
         wanted = {key: positions.offset_in(key, place, "commit") for key, place in places.items()}
@@ -359,15 +434,22 @@ class KafkaAdmin(TransactionAdmin, Closing):
         return frozenset(key for key, code in codes.items() if code)
 
     def close(self, timeout: float = 30.0) -> None:
-        """Nothing is held open."""
+        """Do nothing: an admin holds nothing open.
+
+        Args:
+            timeout: seconds, not used.
+        Raises:
+            nothing; it does not wait.
+        """
 
 
 def _milliseconds(deadline: float) -> int:
-    """What a broker may take, as its requests say it."""
+    """Return the milliseconds until a deadline, for the timeout field of a request: 1 at least."""
     return int(min(max(deadline - time.monotonic(), 0.001) * 1000, 0x7FFFFFFF))
 
 
 def _first_error(results: Any, topic: str) -> BrokerError | None:
+    """Return the first error among results, about this topic; None when all are well."""
     for result in results:
         if result.error_code:
             return error(result.error_code, getattr(result, "error_message", None) or "", topic=topic)
@@ -375,4 +457,5 @@ def _first_error(results: Any, topic: str) -> BrokerError | None:
 
 
 def _code(reply: Any) -> BrokerError | None:
+    """Return the error of a reply's error code; None when it is 0."""
     return error(reply.error_code) if reply.error_code else None

@@ -1,10 +1,10 @@
-"""The Admin's part that looks at transactions, ends those that were handed over, and those that hang (KIP-664).
+"""Lists and describes transactions, ends those that were handed over, and those that hang (KIP-664).
 
-What it is: each question to those who know the answer, put together from theirs, with retries until all have answered.
+Each question goes to the nodes that know the answer, and the replies are merged; it is retried until all have answered.
 
-    asked                     of
-    list_transactions         every node: each knows those that it coordinates, says which partitions of their states it leads, and
-                              whether it has loaded them
+    method                    is answered by
+    list_transactions         every node: each knows those that it coordinates, which partitions of the topic `__transaction_state` it
+                              leads, and whether it has loaded them
     describe_transactions     the coordinator of each name
     describe_producers        the leader of each partition
     end_transactions          the coordinator of each name
@@ -12,9 +12,8 @@ What it is: each question to those who know the answer, put together from theirs
     abort_transaction         the leader of the one partition
     commit_transaction        the same
 
-A transaction hangs when a partition has it open and its coordinator does not know of it, or has ended it: readers of committed records wait
-there for ever.
-Must not: keep anything, or judge whether one hangs.
+A transaction hangs when a partition has it open and its coordinator does not know of it, or has ended it: readers of committed records
+wait there for ever. Nothing is kept between calls, and whether a transaction hangs is not judged here.
 """
 
 from __future__ import annotations
@@ -50,12 +49,13 @@ if TYPE_CHECKING:
     from .cluster import KafkaCluster
 
 STATE = "__transaction_state"
-"""The topic in which coordinators keep what they know."""
+"""The topic in which coordinators keep the states of transactions."""
 _FENCED_FOR = 5.0
-"""Seconds that a transaction of a fenced id may take, until somebody takes the id anew; as long a coordinator waits for its own log's other
-replicas, and answers COORDINATOR_NOT_AVAILABLE when they took longer (TransactionStateManager.appendTransactionToLog)."""
+"""Transaction timeout in seconds for a fenced id, until a program uses the id again. A coordinator waits as long for the other replicas
+of its own log, and answers COORDINATOR_NOT_AVAILABLE when they took longer (TransactionStateManager.appendTransactionToLog).
+"""
 _NAMED = 0x6000
-"""Partitions of that topic, at most, each of which has a name of one character, and no surrogate; it has 50 if nobody says otherwise."""
+"""Partitions of that topic, at most, for each of which there is a name of one character that is no surrogate; it has 50 by default."""
 _YET_TO_LOAD = (NotCoordinator.code, CoordinatorLoadInProgress.code, CoordinatorNotAvailable.code)
 
 
@@ -64,6 +64,8 @@ class ListedTransaction:
     """A transactional id, as the node that coordinates it lists it.
 
     Attributes:
+        name: the transactional id.
+        producer_id: the id that the coordinator has given it.
         state: as the broker names it: ``Empty``, ``Ongoing``, ``PrepareCommit``, ``PrepareAbort``, ``CompleteCommit``, ``CompleteAbort`` …
         coordinator: the node's number.
     """
@@ -76,12 +78,17 @@ class ListedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class TransactionInfo:
-    """What its coordinator knows of a transactional id.
+    """What the coordinator knows of a transactional id.
 
     Attributes:
-        state: see `ListedTransaction`. timeout: seconds after which it rolls an open one back.
+        name: the transactional id.
+        state: see `ListedTransaction`.
+        producer_id: the id that the coordinator has given it.
+        producer_epoch: the newest epoch.
+        coordinator: the node's number.
+        timeout: seconds after which the coordinator rolls an open transaction back.
         started: when the newest one began, in milliseconds since 1970 UTC; None: none has yet.
-        partitions: those that are part of it. Positions of a group are a record in ``__consumer_offsets``.
+        partitions: (topic, number) of those that are part of it. Positions of a group are a record in ``__consumer_offsets``.
     """
 
     name: str
@@ -99,6 +106,8 @@ class ProducerInfo:
     """What the leader of a partition keeps of a producer that writes there, with a transaction or without.
 
     Attributes:
+        producer_id: the producer's id.
+        producer_epoch: its newest epoch.
         last_sequence: number of its last record in this epoch; None: it has none.
         last_timestamp: of its last batch, in milliseconds since 1970 UTC.
         coordinator_epoch: of the coordinator that ended its last transaction here; None: none has.
@@ -114,7 +123,10 @@ class ProducerInfo:
 
 
 class TransactionAdmin:
-    """What `KafkaAdmin` has for transactions. Brokers answer it since Kafka 3.0; older ones: UnsupportedVersion."""
+    """What `KafkaAdmin` offers for transactions. Needs Kafka 3.0 or later; older brokers: UnsupportedVersion.
+
+    Errors that every method here may raise besides its own: those of `kafka.admin`, and UnsupportedVersion.
+    """
 
     _cluster: KafkaCluster
     _tasks: Tasks
@@ -129,16 +141,18 @@ class TransactionAdmin:
         pattern: str | None = None,
         timeout: float = 30.0,
     ) -> Steps[list[ListedTransaction]]:
-        """Transactional ids that the cluster knows, of those that we may describe, by name; every node is asked.
+        """List the transactional ids that the cluster knows and that we may describe, by name; every node is asked.
 
         Args:
             states: only those in one of these.
             producer_ids: only those with one of these.
-            longer_than: only those whose newest transaction began more than so many seconds ago, be it over (Kafka 3.8).
+            longer_than: seconds: only those whose newest transaction began longer ago than this, even if it is over (Kafka 3.8).
             pattern: only names that match this whole expression, in the broker's notation, RE2 (Kafka 4.1).
+            timeout: seconds for the whole call.
         Raises:
             OptionError: no broker knows such a state. UnsupportedVersion: a broker is too old for what is asked.
-            CoordinatorNotAvailable: some are nobody's for as long; told where the topic of their states may be described.
+            CoordinatorNotAvailable: for all of `timeout` no node considered itself the coordinator of some ids; only noticed where we may
+                describe the topic of the states. TimedOut, Unreachable, AuthError, Closed.
         """
         cluster, deadline = self._cluster, deadline_after(timeout)
         request = ListTransactionsRequest(
@@ -188,18 +202,19 @@ class TransactionAdmin:
         return [found[name] for name in sorted(found)]
 
     def _coordinators_at(self, node: int, deadline: float) -> Steps[dict[int, int]]:
-        """Who coordinates by a node's own word, by partition of the topic of states; empty where it tells nothing of that.
+        """Return which node coordinates each partition of the topic of states, as this node's metadata has it; empty where it does not say.
 
-        One that has yet to hear that it coordinates lists nothing of it, and says nothing of that.
+        A node that does not know yet that it is the coordinator of a partition lists nothing of it, without saying so.
         """
         topics = (MetadataRequestTopic(name=STATE),)
         reply = yield from self._answer_of(node, MetadataRequest(topics=topics, allow_auto_topic_creation=False), deadline)
         return {part.partition_index: part.leader_id for topic in reply.topics if not topic.error_code for part in topic.partitions}
 
     def _must_know(self, node: int, leaders: Mapping[int, int], deadline: float) -> Steps[None]:
-        """Raise where it has yet to load some of what it coordinates by its own word: that is not in its list, which does not say so.
+        """Raise while the node has not loaded all that it coordinates: its list leaves that out without saying so.
 
-        It has heard who leads before it begins to load (BrokerMetadataPublisher); asked about a name, it does say so.
+        A node learns that it leads before it begins to load (BrokerMetadataPublisher); when described a name, it does answer that it is
+        loading.
         """
         count = len(leaders)
         names = [_name_in(number, count) for number, leader in leaders.items() if leader == node and 0 <= number < count <= _NAMED]
@@ -212,12 +227,17 @@ class TransactionAdmin:
 
     @operation
     def describe_transactions(self, names: str | Iterable[str], *, timeout: float = 30.0) -> Steps[dict[str, TransactionInfo]]:
-        """What coordinators know of these transactional ids.
+        """Describe transactional ids, as their coordinators know them.
 
+        Args:
+            names: a transactional id, or several.
+            timeout: seconds for the whole call.
+        Returns:
+            descriptions by transactional id.
         Raises:
-            TransactionalIdNotFound: there is none of a name, or no more (`transactional.id.expiration.ms`). AuthError.
-            CoordinatorNotAvailable: nobody coordinates one. TransportError: a coordinator does not answer. `known` has by name what the
-                others answered.
+            TransactionalIdNotFound: an id is not known, or not any more (`transactional.id.expiration.ms`). AuthError.
+            CoordinatorNotAvailable: an id has no coordinator. TransportError: a coordinator does not answer in time. `known` has by id what
+                the others answered. UnsupportedVersion, Closed.
         """
         cluster, deadline = self._cluster, deadline_after(timeout)
         wanted = [names] if isinstance(names, str) else sorted(set(names))
@@ -253,14 +273,16 @@ class TransactionAdmin:
     def end_transactions(
         self, transactions: Iterable[OpenTransaction], *, commit: bool, timeout: float = 30.0
     ) -> Steps[dict[OpenTransaction, BrokerError]]:
-        """End transactions that were handed over (`Transaction.hand_over`), beside each other. The same call again does no harm.
+        """End transactions that were handed over (`Transaction.hand_over`), in parallel. Repeating the call does no harm.
 
         Args:
-            commit: have their records seen; else roll them back.
+            transactions: what `hand_over` returned.
+            commit: True: make their records visible; False: roll them back.
+            timeout: seconds for the whole call.
         Returns:
-            those that had ended otherwise, or took too long, with their coordinator's word; empty when all is as was asked.
+            those that had ended otherwise, or took too long, with their coordinator's error; empty when all ended as asked.
         Raises:
-            TimedOut: not all have ended; ask for the same again. AuthError.
+            TimedOut: not all have ended; call again. AuthError, Unreachable, Closed.
         """
         deadline = deadline_after(timeout)
         otherwise: dict[OpenTransaction, BrokerError] = {}
@@ -276,10 +298,13 @@ class TransactionAdmin:
 
     @operation
     def fence_producers(self, names: str | Iterable[str], *, timeout: float = 30.0) -> Steps[None]:
-        """Shut out who has these transactional ids, and roll back what they have open (KIP-588); the ids can be taken anew.
+        """Fence the producers of these transactional ids, and roll back what they have open (KIP-588); new producers may use the ids.
 
+        Args:
+            names: a transactional id, or several.
+            timeout: seconds for the whole call.
         Raises:
-            TimedOut: not all are; ask for the same again. AuthError.
+            TimedOut: not all are fenced; call again. AuthError, Unreachable, Closed.
         """
         deadline = deadline_after(timeout)
         entries = [names] if isinstance(names, str) else sorted(set(names))
@@ -289,7 +314,7 @@ class TransactionAdmin:
         yield from self._cluster.tasks.every(fencing, deadline)
 
     def _coordinators(self, names: list[str], deadline: float) -> Steps[tuple[dict[int, list[str]], BrokerError | None]]:
-        """Names by the node that coordinates them, and why one has none, if any."""
+        """Return the names by the node that coordinates them, and an error if a name has no coordinator."""
         request = FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=tuple(names))
         ask = partial(self._cluster.hearing, message=request, until=deadline)
         reply: Any = yield from self._cluster.anywhere("looking for coordinators of transactions", ask, deadline)
@@ -307,14 +332,20 @@ class TransactionAdmin:
     def describe_producers(
         self, topic: str | Iterable[str], *, partitions: Collection[int] | None = None, timeout: float = 30.0
     ) -> Steps[dict[TopicPartition, tuple[ProducerInfo, ...]]]:
-        """The producers that each partition's leader knows, by id: who wrote within `producer.id.expiration.ms`, or has a transaction open.
+        """Describe the producers that each partition's leader knows.
+
+        Those that wrote within `producer.id.expiration.ms`, or have a transaction open.
 
         Args:
-            topic: or several, which are asked for together. partitions: those that are asked for; None: all.
+            topic: a name, or several, which are asked for together.
+            partitions: numbers of those that are asked for; None: all.
+            timeout: seconds for the whole call.
+        Returns:
+            for each (topic, partition) its producers, sorted by id.
         Raises:
-            UnknownTopicOrPartition, AuthError.
-            LeaderNotAvailable: a partition has no leader; it names that one. TransportError: a leader does not answer. `known` has what the
-                others answered.
+            UnknownTopicOrPartition, AuthError, UnsupportedVersion, Closed.
+            LeaderNotAvailable: a partition has no leader, which the error names. TransportError: a leader does not answer in time. `known`
+                has what the others answered.
         """
         cluster, deadline = self._cluster, deadline_after(timeout)
         names = [topic] if isinstance(topic, str) else sorted(set(topic))
@@ -360,30 +391,41 @@ class TransactionAdmin:
 
     @operation
     def abort_transaction(self, key: TopicPartition, producer: ProducerInfo, *, timeout: float = 30.0) -> Steps[None]:
-        """End a transaction that hangs in a partition, as rolled back: its leader writes the marker, and readers are let past it.
+        """Roll back a transaction that hangs in a partition: its leader writes the marker, and readers get past it.
 
-        It does not ask whether the transaction hangs. One that its coordinator knows (`describe_transactions`) is not to be ended so: what
-        it has in other partitions may still be committed.
+        The call does not check whether the transaction hangs. Do not use it for one that its coordinator knows (`describe_transactions`):
+        its records in other partitions may still be committed.
 
         Args:
-            key: topic and partition. producer: as `describe_producers` told of it there just now.
+            key: topic and partition.
+            producer: as `describe_producers` described it there just now.
+            timeout: seconds for the whole call.
         Raises:
-            UsageError: it had no transaction open there.
-            InvalidProducerEpoch, TransactionCoordinatorFenced: a newer epoch of the producer, or of its coordinator, has been there since.
-            AuthError: it takes the right to alter the cluster.
+            UsageError: the producer has no transaction open there.
+            InvalidProducerEpoch, TransactionCoordinatorFenced: the partition has seen a newer epoch of the producer, or of its coordinator.
+            UnknownTopicOrPartition: there is no such partition. AuthError: it takes the right to alter the cluster. TimedOut, Closed.
         """
         return self._marking(key, producer, False, timeout)
 
     @operation
     def commit_transaction(self, key: TopicPartition, producer: ProducerInfo, *, timeout: float = 30.0) -> Steps[None]:
-        """End a transaction that hangs in a partition, as committed; all else as `abort_transaction` does.
+        """Commit a transaction that hangs in a partition; all else as `abort_transaction` does.
 
-        For one that its coordinator has committed, and left open in a partition that had no leader just then, as brokers of Kafka 4.3 do
-        (KAFKA-20734). To abort it would be to lose what it has there.
+        For one that its coordinator has committed, but left open in a partition that had no leader just then, as brokers of Kafka 4.3 do
+        (KAFKA-20734). Aborting it would lose its records there.
+
+        Args:
+            key: topic and partition.
+            producer: as `describe_producers` described it there just now.
+            timeout: seconds for the whole call.
+        Raises:
+            UsageError, InvalidProducerEpoch, TransactionCoordinatorFenced, UnknownTopicOrPartition, AuthError, TimedOut, Closed: as
+                `abort_transaction`.
         """
         return self._marking(key, producer, True, timeout)
 
     def _marking(self, key: TopicPartition, producer: ProducerInfo, commit: bool, timeout: float) -> Steps[None]:
+        """Have the partition's leader write the marker that ends the transaction (WriteTxnMarkers)."""
         if producer.transaction_start is None:
             raise UsageError(f"producer {producer.producer_id} has no transaction open there", topic=key[0], partition=key[1])
         topic, number = key
@@ -408,7 +450,7 @@ class TransactionAdmin:
         yield from self._of_topics([topic], attempt, deadline)
 
     def _answer_of(self, node: int, request: Any, deadline: float) -> Steps[Any]:
-        """One node's answer, without retries."""
+        """Return one node's answer, without retries."""
         cluster = self._cluster
         conn = yield from cluster.connecting(node, "main", deadline)
         version = wire.version_for(conn, type(request))
@@ -421,13 +463,14 @@ class TransactionAdmin:
         return reply
 
     def _of_topics(self, topics: Collection[str], attempt: Any, deadline: float) -> Steps[None]:
-        """What leaders are asked, again where they have moved; a topic that is gone is told when there was time to hear of a new one."""
+        """Run `attempt` again where leaders have moved; that a topic is unknown is raised after `unknown_topic_timeout` (it may be new)."""
         cluster = self._cluster
         again = cluster.while_new()
         yield from cluster.retrying(attempt, deadline, refresh=lambda why: cluster.refreshing(topics, deadline), judge=again)
 
 
 def _transaction(state: Any, node: int) -> TransactionInfo:
+    """Convert a state of DescribeTransactions."""
     parts = sorted((topic.topic, number) for topic in state.topics for number in topic.partitions)
     return TransactionInfo(
         name=state.transactional_id,
@@ -442,6 +485,7 @@ def _transaction(state: Any, node: int) -> TransactionInfo:
 
 
 def _producer(one: Any) -> ProducerInfo:
+    """Convert a producer of DescribeProducers."""
     return ProducerInfo(
         producer_id=one.producer_id,
         producer_epoch=one.producer_epoch,
@@ -453,11 +497,12 @@ def _producer(one: Any) -> ProducerInfo:
 
 
 def _told_of(number: int) -> int | None:
-    """A number, or None where the broker says that there is none."""
+    """Return a number of the wire, or None where it is negative: the broker has none."""
     return None if number < 0 else number
 
 
 def _producers_of(keys: Iterable[TopicPartition]) -> DescribeProducersRequest:
+    """Make the request that describes the producers of these partitions."""
     topics: dict[str, list[int]] = {}
     for topic, number in keys:
         topics.setdefault(topic, []).append(number)
@@ -468,5 +513,5 @@ def _producers_of(keys: Iterable[TopicPartition]) -> DescribeProducersRequest:
 
 
 def _name_in(partition: int, partitions: int) -> str:
-    """A transactional id that belongs to this one of so many partitions: the hash of a Java string of one character is its code."""
+    """Return a transactional id that belongs to this partition of `partitions`: the hash of a Java string of one character is its code."""
     return chr(-(-0x100 // partitions) * partitions + partition)

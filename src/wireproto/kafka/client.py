@@ -1,6 +1,6 @@
-"""A program's connection to one Kafka cluster: makes the roles, and closes them.
+"""Makes the roles of a program's connection to one Kafka cluster, and closes them.
 
-May assume: `cluster` for all that roles share. Must not: do a role's work, or talk to a node by itself.
+Uses `cluster` for all that roles share; does no role's work, and does not talk to a node by itself.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class KafkaClient(ClientBase[KafkaCluster]):
-    """What `wireproto.connect("kafka://…")` returns."""
+    """The client that `wireproto.connect("kafka://…")` returns. May be shared by threads."""
 
     protocol = "kafka"
     made_from = (".sending", ".producer", "..flow.topics", ".reader", ".consumer", ".transactions", ".admin")
@@ -45,7 +45,10 @@ class KafkaClient(ClientBase[KafkaCluster]):
 
     @property
     def _senders(self) -> KafkaSenders:
-        """Made for the first producer: a client that only reads imports nothing of sending. `setdefault` is one step, so there is one."""
+        """Return the client's senders, made for the first producer: a client that only reads imports nothing of sending.
+
+        `setdefault` is one step, so there is only one, whatever thread asks first.
+        """
         from .sending import KafkaSenders
 
         return self._shared.get("senders") or self._shared.setdefault("senders", KafkaSenders(self.cluster))
@@ -57,11 +60,16 @@ class KafkaClient(ClientBase[KafkaCluster]):
     @overload
     def producer(self, topic: str | None = None, **options: Unpack[ProducerOptions]) -> Any: ...
     def producer(self, topic: str | None = None, **options: Unpack[ProducerOptions]) -> KafkaProducer | TopicsProducer[KafkaProducer]:
-        """A producer for one topic (the URL's, if none is named), or, without one, for many: then each `send` names its `topic`.
+        """Make a producer for one topic, or, where neither the call nor the URL names one, for many: then each `send` names its `topic`.
 
         Args:
-            options: as in KafkaOptions (acks, linger, batch_size, compression, partitioner …). The producers of a client that have the same
+            topic: its name; None: that of the URL.
+            options: as in KafkaOptions (acks, linger, batch_size, compression, partitioner …). Producers of a client that have the same
                 options share one producer id, and requests; a second one of the same topic has an id of its own.
+        Raises:
+            UnknownTopicOrPartition: there is no such topic, after `unknown_topic_timeout` seconds. OptionError: an unknown option or a bad
+                value.
+            TimedOut, Unreachable, AuthError, Closed: the topic cannot be looked up within the option `timeout`.
         """
         from ..flow.topics import TopicsProducer
         from .producer import KafkaProducer
@@ -73,23 +81,23 @@ class KafkaClient(ClientBase[KafkaCluster]):
         return self.cluster.drive(self.producing(topic, **options), float("inf"))
 
     def producing(self, topic: str | None = None, **options: Unpack[ProducerOptions]) -> Steps[KafkaProducer]:
-        """`producer`, of one topic, as steps."""
+        """Run `producer` as steps, of one topic."""
         from .producer import KafkaProducer
 
         return self.keep((yield from KafkaProducer.opening(self._senders, self.named(topic), self._options.for_role("producer", options))))
 
     @operation
     def transactions(self, name: str, *, after: Identity | None = None, **options: Unpack[TransactionsOptions]) -> Steps[KafkaTransactions]:
-        """Transactions under this name, which nobody else has from now on: who had it is fenced, and what he left open rolled back.
+        """Take a transactional id and make transactions under it: its former user is fenced, and what it left open is rolled back.
 
         Args:
             name: the transactional id: the same after a restart of this program, another one for each program that runs beside it.
-            after: the `identity` of the role whose work this one goes on with, of another process as well: who has taken the name since is
-                not fenced, but goes on (Kafka 2.5).
-            options: as of a producer, and `transaction_timeout`.
+            after: the `identity` of the role whose work this one continues, in this process or another: a program that has taken the name
+                since is not fenced (Kafka 2.5).
+            options: as of a producer, and `transaction_timeout` (seconds).
         Raises:
-            Fenced: somebody has taken the name since `after`.
-            AuthError, InvalidTransactionTimeout: the cluster does not allow the name, or that time. TimedOut.
+            Fenced: another program has taken the name since `after`. OptionError: no name, or options that rule transactions out.
+            AuthError, InvalidTransactionTimeout: the cluster does not allow the name, or that time. TimedOut, Unreachable, Closed.
         """
         from .transactions import KafkaTransactions
 
@@ -100,7 +108,18 @@ class KafkaClient(ClientBase[KafkaCluster]):
     def reader(
         self, topic: str | None = None, *, start: Where = EARLIEST, stop: Where | None = None, **options: Unpack[ReaderOptions]
     ) -> Steps[KafkaReader]:
-        """A reader without a group. A Position or mapping as `start` or `stop` restricts it to the partitions named."""
+        """Make a reader without a group. A Position or mapping as `start` or `stop` restricts it to the partitions named.
+
+        Args:
+            topic: its name; None: that of the URL.
+            start: where to begin: EARLIEST, LATEST, AtTime, a Position, or a mapping of these by (topic, partition).
+            stop: the first position not read, in the same forms; LATEST is fixed now; None: follow the log for ever.
+            options: as in KafkaOptions, for this reader alone.
+        Raises:
+            UnknownTopicOrPartition: there is no such topic, after `unknown_topic_timeout` seconds.
+            OptionError: an unknown option, a bad value, a place or a partition that does not exist.
+            TimedOut, Unreachable, AuthError, Closed: start and stop cannot be found within the option `timeout`.
+        """
         from .reader import KafkaReader
 
         read = self._options.for_role("reader", options)
@@ -110,7 +129,18 @@ class KafkaClient(ClientBase[KafkaCluster]):
     def consumer(
         self, topics: str | Sequence[str] | None = None, group: str = "", *, start: Where = EARLIEST, **options: Unpack[ConsumerOptions]
     ) -> Steps[KafkaConsumer]:
-        """A member of a classic group; offers the assignors range and roundrobin."""
+        """Make a member of a classic group, which joins in its first poll; offers the assignors range and roundrobin.
+
+        Args:
+            topics: a name or several; None: that of the URL.
+            group: the group's name.
+            start: EARLIEST, LATEST or AtTime: where a partition begins for which the group has no committed position.
+            options: as in KafkaOptions, for this consumer alone.
+        Raises:
+            UnknownTopicOrPartition: there is no such topic, after `unknown_topic_timeout` seconds.
+            OptionError: no topic, no group, a start that names partitions, an unknown option or a bad value.
+            TimedOut, Unreachable, AuthError, Closed: the topics cannot be looked up within the option `timeout`.
+        """
         from .consumer import KafkaConsumer
 
         names = self.all_named(topics)
@@ -119,10 +149,13 @@ class KafkaClient(ClientBase[KafkaCluster]):
 
     @operation
     def newest(self, message: type[Request], *, timeout: float = 30.0) -> Steps[int | None]:
-        """The newest version of a request that a node of the cluster has, and we have too; None: it has none of ours.
+        """Return the newest version of a request that both a node of the cluster and this client know; None: there is none.
 
         Args:
             message: a request class of ``wireproto.kafka.messages``.
+            timeout: seconds for the whole call.
+        Raises:
+            TimedOut, Unreachable, AuthError: no node can be reached. Closed.
         """
         until = deadline_after(timeout)
         conn = yield from self.cluster.retrying(lambda: self.cluster.to_any(until), until)
@@ -130,15 +163,24 @@ class KafkaClient(ClientBase[KafkaCluster]):
         return agreed.versions.newest(message)
 
     def admin(self) -> KafkaAdmin:
+        """Make an Admin: topics, groups, positions and transactions."""
         from .admin import KafkaAdmin
 
         return KafkaAdmin(self.cluster)
 
     @operation
     def queue(self, /, topic: str | None = None, group: str = "", **options: Any) -> Steps[Any]:
+        """Raise RoleUnsupported: Kafka's queues (share groups) are not implemented.
+
+        Args:
+            topic: not used. group: not used.
+        Raises:
+            RoleUnsupported: always; `nearest` is the consumer.
+        """
         raise RoleUnsupported("Kafka's queues (share groups) come in a later version; use a Consumer", nearest="consumer")
 
     def tree(self) -> Tree:
+        """Raise RoleUnsupported: Kafka has no tree of nodes; `nearest` is the admin."""
         raise RoleUnsupported("Kafka has no tree of nodes; its topics are listed by the Admin", nearest="admin")
 
     @operation
@@ -151,6 +193,11 @@ class KafkaClient(ClientBase[KafkaCluster]):
             route: at most one of ``node=3``, ``controller=True``, ``leader=(topic, partition)``, ``group="g"``, ``transaction="t"``,
                 ``any=True``. Without it the message decides, as the table in ``kafka.routing`` says: the coordinator of its group or
                 transaction, the leader of the first partition that it names, the controller, or any node. A coordinator is looked up
-                anew, since a reply's own error codes are not read here.
+                for each request, since a reply's own error codes are not read here.
+            timeout: seconds for the whole call.
+        Raises:
+            UnsupportedVersion: the node does not offer the version, or none that we know. OptionError: no such route.
+            UnknownTopicOrPartition, LeaderNotAvailable: the route's partition has no leader. ValueUnsupported: the version lacks a field.
+            TimedOut, Disconnected: the request was sent at most once, and had no answer. Unreachable, AuthError, Closed.
         """
         return self.cluster.requesting(message, deadline_after(timeout), version=version, **route)

@@ -1,12 +1,11 @@
-"""The Consumer: a member of a group, its batches and its commits.
+"""Implements the Consumer: a member of a consumer group, its batches and its commits.
 
-What it is: the coordinator says which partitions are ours, the fetcher reads them from where the group resumes, and `poll` is where
-both go on: rebalances, callbacks and automatic commits happen there and nowhere else.
-May assume: one thread at a time. Must not: commit what poll has not handed out, or hand out what is not ours any more.
+The coordinator says which partitions are assigned, the fetcher reads them from where the group resumes, and `poll` drives both:
+rebalances, callbacks and automatic commits happen there and nowhere else. One thread at a time. Nothing is committed that poll has not
+returned, and nothing is returned of a partition that is not assigned any more.
 
-    at a rebalance, in this order       automatic commit of what was handed out · on_revoked · join, sync · committed offsets of what
-    is ours ·
-                                        `start` where there is none · on_assigned · fetching
+    at a rebalance, in this order       automatic commit of what poll returned · on_revoked · join, sync · committed offsets of the
+                                        assigned partitions · `start` for those without one · on_assigned · fetching
 """
 
 from __future__ import annotations
@@ -42,21 +41,21 @@ _NOT_OURS = (IllegalGeneration.code, UnknownMemberId.code, RebalanceInProgress.c
 _NEVER = float("inf")
 _UNKNOWN = -1
 _LEAVING = 10.0
-"""Seconds for the goodbye of a member that the program has let go of."""
+"""Seconds for leaving the group when a consumer was garbage-collected without a close."""
 _MISSING = Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
-"""Waits until a topic that is not there is looked for again: Java's retry.backoff.ms and retry.backoff.max.ms."""
+"""Waits until a missing topic is looked up again: Java's retry.backoff.ms and retry.backoff.max.ms."""
 Offsets = dict[TopicPartition, int]
 Resumed = tuple[Offsets, Offsets, Offsets, dict[TopicPartition, Request], Offsets]
 
 
 class KafkaConsumer(PartingRole, AbandonedRole):
-    """See `wireproto.roles.Consumer`. Made by `KafkaClient.consumer`."""
+    """Implements `wireproto.roles.Consumer` for Kafka. Made by `KafkaClient.consumer`."""
 
     waits = True
 
     @classmethod
     def opening(cls, cluster: KafkaCluster, topics: tuple[str, ...], group: str, start: Where, options: KafkaOptions) -> Steps[Self]:
-        """Look the topics up, and make a consumer, which joins in its first poll."""
+        """Look the topics up, and make a consumer, which joins the group in its first poll."""
         made = cls(cluster, topics, group, start, options)
         deadline = cluster.deadline(options.timeout)
         for topic in topics:
@@ -104,13 +103,16 @@ class KafkaConsumer(PartingRole, AbandonedRole):
     # --- polling ---
 
     def poll(self, timeout: float = 1.0) -> Batch | None:
-        """See `wireproto.roles.Consumer.poll`.
+        """Return the next batch, or None when none came within `timeout`. Rebalances, callbacks and automatic commits happen here.
 
+        Args:
+            timeout: seconds to wait for a batch.
         Raises:
-            OffsetOutOfRange: the log does not hold the group's position any more; seek to go on. What cannot be decoded, with its place.
-            DataLoss: the log was cut before the position, or its topic made again, and goes on with other records; seek to go on
-            (`diverges_at` tells where).
-            The group's own errors: GroupAuthorizationFailed, FencedInstanceId, InconsistentGroupProtocol …
+            OffsetOutOfRange: the log does not hold the group's position any more; seek to go on.
+            ChecksumMismatch, DecompressionError, Malformed: a batch that cannot be decoded; with topic, partition and position.
+            DataLoss: the log was cut before the position, or its topic made again, and continues with other records; seek to go on
+                (`diverges_at` says where).
+            GroupAuthorizationFailed, FencedInstanceId, InconsistentGroupProtocol … the group's own errors. Closed, ConcurrentUse.
         """
         self._mend()
         noted, before = self._in_work, self._fetcher.plan.handed
@@ -124,8 +126,10 @@ class KafkaConsumer(PartingRole, AbandonedRole):
             raise
 
     def _mend(self) -> None:
-        """Take back what a poll would have returned that a signal handler broke into, so that no commit covers it. Another one may break in
-        here: then it is done at the next call."""
+        """Take back what a poll would have returned when a signal handler interrupted it, so that no commit covers it.
+
+        Another handler may interrupt this; then it is done at the next call.
+        """
         if self._torn is not None:
             before, noted = self._torn
             self._fetcher.broken_off(before)
@@ -133,7 +137,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
             self._torn = None
 
     def _unnote(self, noted: tuple[TopicPartition, int | None] | None) -> None:
-        """As before the poll that began with `noted` being worked on."""
+        """Restore `_handed` and `_in_work` as they were before the poll that began with `noted` as the batch in work."""
         if self._in_work is not noted and self._in_work is not None:
             key, before = self._in_work
             if before is None:
@@ -143,7 +147,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
             self._in_work = noted
 
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
-        """`poll`, as steps."""
+        """Run `poll` as steps."""
         with self._only:
             deadline = deadline_after(timeout)
             while True:
@@ -162,7 +166,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
                     return batch
 
     def _note(self, batch: Batch | None) -> None:
-        """What is being worked on from now on."""
+        """Note which batch the user works on from now on, and where it ends."""
         if batch is None:
             self._in_work = None
             return
@@ -171,7 +175,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
             self._handed[key] = self._fetcher.plan.cursors[key].position
 
     def _settling(self, deadline: float) -> Steps[bool]:
-        """Whether we are a settled member that fetches what is its own."""
+        """Join, if need be; return whether this is a stable member that fetches its assignment."""
         member = self._coordinator.membership
         self._watch_partitions()
         if member.state == STABLE and self._settled == member.generation:
@@ -188,7 +192,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
         return (yield from self._take_partitions(generation, mine, deadline))
 
     def _give_up_partitions(self, deadline: float) -> Steps[bool]:
-        """Before we join again: what we held goes back, once what was handed out of it is committed."""
+        """Commit what poll returned, if commits are automatic, then give the assigned partitions up: done before joining again."""
         held = self.assignment
         lost = self._coordinator.membership.lost
         if self._options.auto_commit and not lost and not (yield from self._save_last(deadline)):
@@ -204,7 +208,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
         return True
 
     def _drop_partitions(self) -> None:
-        """Fetch no more of what we held; each of these lines may be run again where a signal handler broke into the next."""
+        """Fetch no more of the assigned partitions; each line may be run again where a signal handler interrupts the next."""
         if not self._options.auto_commit:
             self._dropped |= {key for key in self._unsaved() if key in self._handed} - self._known_gone
         self._known_gone.clear()
@@ -216,7 +220,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
         self._saved.clear()
 
     def _take_partitions(self, generation: int, mine: frozenset[TopicPartition], deadline: float) -> Steps[bool]:
-        """Begin to fetch what is ours, from where the group resumes; whether that is known by the deadline."""
+        """Begin to fetch the assigned partitions, from where the group resumes; return whether that is known by the deadline."""
         resuming = self._resuming
         if resuming is None or resuming[0] != generation:
             if resuming is not None:
@@ -254,7 +258,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
         return True
 
     def _take_in_placed(self) -> None:
-        """Partitions of ours that had no leader have got one, and began to be read."""
+        """Note where partitions begin that were assigned without a leader, have got one, and are read now."""
         for key, offset in [*self._fetcher.placed.items()]:
             self._began.setdefault(key, offset)
             if isinstance(self._start, Earliest):
@@ -262,11 +266,15 @@ class KafkaConsumer(PartingRole, AbandonedRole):
             self._fetcher.placed.pop(key)
 
     def _resume(self, generation: int, mine: frozenset[TopicPartition], until: float) -> Steps[Resumed]:
-        """Where the group goes on in our partitions, where we begin in those for which it has no position, the leader epochs of the
-        former, where those are to begin that have no leader who could tell, and what of that the group has for its position since.
+        """Find out where to read the assigned partitions.
 
-        Where the group begins at the end, that becomes its position: or a rebalance before the first commit would have it begin at the end
-        of then, and pass over what came in between.
+        Where the group begins at the end (start=LATEST), that offset is committed: or a rebalance before the first commit would have the
+        group begin at the end of that time, and pass over what came in between.
+
+        Returns:
+            a tuple: offsets where the group resumes; offsets where to begin for partitions without a committed offset; the leader epochs of
+                the
+            former; the requests of partitions without a leader that could say where they begin; the ends that were committed just now.
         """
         cluster, group, to = self._cluster, self._coordinator.group, self._coordinator.route
         epochs: dict[TopicPartition, int] = {}
@@ -285,16 +293,16 @@ class KafkaConsumer(PartingRole, AbandonedRole):
         return resume, found, epochs, {key: begin[key] for key in sorted(leaderless)}, ends
 
     def _call_back(self, function: object, partitions: frozenset[TopicPartition]) -> None:
-        """User code may commit, seek or pause from within."""
+        """Call the user's function, which may commit, seek or pause."""
         with self._only.outside():
             function(partitions)  # type: ignore[operator]
 
     def _partition_counts(self) -> dict[str, int]:
-        """Of our topics; of a leader: of all that the group reads, for other members may not look at each other's."""
+        """Return the partition counts of our topics; for the leader: of all topics of the group, as members may not see each other's."""
         return self._cluster.metadata.counts(self._coordinator.membership.wanted_topics())
 
     def _watch_partitions(self) -> None:
-        """Join again when a topic has got more partitions, or is there again."""
+        """Join again when a topic has got more partitions, or exists again."""
         if self._looking is not None:
             if self._looking.done:
                 self._looking = None
@@ -305,7 +313,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
             self._looking = self._cluster.look(self._coordinator.membership.wanted_topics())
 
     def _plan_look(self) -> None:
-        """When to look for partitions next: soon where a topic is missing, as Java's client does."""
+        """Set when to look for new partitions: soon where a topic is missing, as Java's client does."""
         wait = self._options.metadata_max_age
         if all(self._counts.get(topic) for topic in self._coordinator.membership.wanted_topics()):
             self._missing.over()
@@ -317,7 +325,16 @@ class KafkaConsumer(PartingRole, AbandonedRole):
 
     @operation
     def commit(self, positions: Mapping[TopicPartition, Position] | None = None, *, timeout: float = 30.0) -> Steps[None]:
-        """See `wireproto.roles.Consumer.commit`."""
+        """Commit where the group resumes.
+
+        Args:
+            positions: the first position not processed, by (topic, partition); None: behind all that poll has returned.
+            timeout: seconds for the whole call.
+        Raises:
+            Revoked: partitions that another member owns now, or (once) that were ours when poll returned records of them and have been
+                reassigned since: those records are delivered again. The other partitions are committed.
+            OptionError: a position of another partition or protocol. BrokerError: the coordinator refuses. TimedOut, Closed, ConcurrentUse.
+        """
         positions = places(positions, "commit")
         with self._only:
             yield from self._commit(positions, deadline_after(timeout))
@@ -349,10 +366,12 @@ class KafkaConsumer(PartingRole, AbandonedRole):
             raise _not_ours(lost)
 
     def _unsaved(self) -> dict[TopicPartition, int]:
+        """Return the offsets behind what poll has returned, where they differ from the committed ones."""
         self._take_in_placed()
         return {key: cursor.position for key, cursor in self._fetcher.plan.cursors.items() if cursor.position != self._saved.get(key)}
 
     def _committing(self, ours: dict[TopicPartition, int], until: float) -> Steps[offsets.Codes]:
+        """Commit these offsets as this member, with the leader epochs that are known of them."""
         cursors, member = self._fetcher.plan.cursors, self._coordinator.membership
         epochs = {key: cursors[key].position_epoch for key, offset in ours.items() if key in cursors and offset == cursors[key].position}
         return self._storing(ours, until, member.member, member.generation, epochs)
@@ -365,6 +384,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
         generation: int,
         epochs: dict[TopicPartition, int] | None = None,
     ) -> Steps[offsets.Codes]:
+        """Commit offsets; returns the codes of `_NOT_OURS` that partitions were refused with."""
         return offsets.committing(
             self._cluster,
             self._coordinator.group,
@@ -379,7 +399,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
         )
 
     def _committed(self, ours: dict[TopicPartition, int], codes: offsets.Codes) -> tuple[TopicPartition, ...]:
-        """Take in what a commit was answered with; the partitions that are not ours any more."""
+        """Take in a commit's reply; return the partitions that are not ours any more."""
         gone = tuple(sorted(key for key, code in codes.items() if code))
         if gone:
             self._coordinator.refused_commit(codes[gone[0]])
@@ -389,13 +409,16 @@ class KafkaConsumer(PartingRole, AbandonedRole):
     # What a transaction commits for us: see kafka.transactions.
 
     def standing(self, given: Mapping[TopicPartition, Position] | None = None) -> offsets.Standing:
-        """Our place in the group, and what a commit of these positions would store, for who commits it within a transaction.
+        """Return this member's identity in the group and the offsets to commit, for a commit within a transaction.
 
-        A partition that went back with a rebalance and is ours again comes again from where the group resumes: positions noted before
-        that are refused, or what was made of its records would stand twice. `rewind` makes them good again.
+        A partition that went away with a rebalance and was assigned again is read again from where the group resumes: positions noted
+        before that are refused, or what was made of its records would be there twice. After `rewind` they are good again.
 
+        Args:
+            given: positions by (topic, partition); None: behind all that poll has returned.
         Raises:
-            UsageError: the consumer commits by itself. Revoked: as `commit`, and for such positions.
+            UsageError: the consumer commits automatically. Revoked: as `commit`, and for such positions.
+            OptionError: a position of another partition or protocol. Closed, ConcurrentUse.
         """
         if self._options.auto_commit:
             raise UsageError("a consumer whose positions a transaction commits must not commit by itself: auto_commit=False")
@@ -420,15 +443,25 @@ class KafkaConsumer(PartingRole, AbandonedRole):
             )
 
     def stored(self, standing: offsets.Standing) -> None:
-        """A transaction has committed this. Any thread."""
+        """Take in that a transaction has committed these offsets. Called by any thread.
+
+        Args:
+            standing: what `standing` returned for the transaction.
+        """
         if standing.generation == self._settled:
             self._saved.update(standing.offsets)
 
     @operation
     def rewind(self, *, timeout: float = 30.0) -> Steps[None]:
-        """Go back to where the group resumes, in all that is assigned: what was handed out since comes again. For who has rolled back.
+        """Go back to where the group resumes, in all assigned partitions: what poll has returned since is read again. Use it after a rollback.
 
-        A partition for which nothing was committed yet goes back to where it began to be read here, or to where it was last sought.
+        A partition without a committed offset goes back to where it began to be read here, or to where it was last sought.
+
+        Args:
+            timeout: seconds for the whole call.
+        Raises:
+            UnstableOffsetCommit: an open transaction is about to move the committed offsets, for all of `timeout`.
+            BrokerError: the coordinator refuses. TimedOut, Closed, ConcurrentUse.
         """
         with self._only:
             deadline = deadline_after(timeout)
@@ -449,12 +482,13 @@ class KafkaConsumer(PartingRole, AbandonedRole):
     # An automatic commit is a task: what fails is read again by whoever goes on.
 
     def _commit_sometimes(self) -> Steps[None]:
+        """Begin an automatic commit when its interval is over and none is under way."""
         due = time.monotonic() - self._saved_at >= self._options.auto_commit_interval
         if self._options.auto_commit and (yield from self._saved_by(0.0)) and due:
             self._save()
 
     def _save(self) -> None:
-        """Begin to commit what was handed out."""
+        """Begin to commit, as a task, what poll has returned."""
         self._saved_at = time.monotonic()
         ours, member = self._unsaved(), self._coordinator.membership
         if ours and not member.lost and member.generation >= 0:
@@ -462,7 +496,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
             self._saving = ours, self._cluster.tasks.spawn(steps, f"committing for group {self._coordinator.group!r}")
 
     def _saved_by(self, deadline: float) -> Steps[bool]:
-        """Whether no automatic commit is under way (any more)."""
+        """Return whether no automatic commit is under way at the deadline; takes in the reply of one that has ended."""
         saving = self._saving
         if saving is None:
             return True
@@ -474,7 +508,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
         return True
 
     def _save_last(self, deadline: float) -> Steps[bool]:
-        """Commit all that was handed out; False: that is still under way. It is tried once."""
+        """Commit all that poll has returned; False: that is still under way. It is tried once."""
         if not (yield from self._saved_by(deadline)):
             return False
         if not self._last:
@@ -487,10 +521,15 @@ class KafkaConsumer(PartingRole, AbandonedRole):
 
     @operation
     def committed(self, *, timeout: float = 30.0) -> Steps[Mapping[TopicPartition, Position]]:
-        """Where the group resumes, in the partitions assigned to us (of all its topics while none are); without those never committed.
+        """Return where the group resumes in the assigned partitions, without those never committed; unassigned: in all of its topics.
 
+        Args:
+            timeout: seconds for the whole call.
+        Returns:
+            positions by (topic, partition).
         Raises:
-            UnstableOffsetCommit: an open transaction is about to move those of the partitions that it names, all the while.
+            UnstableOffsetCommit: an open transaction is about to move those of the partitions that it names, for all of `timeout`.
+            BrokerError: the coordinator refuses. TimedOut, Closed, ConcurrentUse.
         """
         with self._only:
             deadline = deadline_after(timeout)
@@ -499,16 +538,21 @@ class KafkaConsumer(PartingRole, AbandonedRole):
             return positions.log_positions(found)
 
     def _all_partitions(self) -> list[TopicPartition]:
+        """List the partitions of the consumer's topics, as far as the metadata has them."""
         known = self._cluster.metadata.topics
         return [(topic, number) for topic in self._topics if topic in known for number in known[topic].partitions]
 
     @operation
     def lag(self, *, timeout: float = 30.0) -> Steps[Mapping[TopicPartition, int]]:
-        """Offsets between what poll hands out next and the end, of each assigned partition.
+        """Return the lag of each assigned partition: offsets between what poll returns next and the end.
 
+        Args:
+            timeout: seconds for the whole call.
+        Returns:
+            the number of offsets by (topic, partition).
         Raises:
-            LeaderNotAvailable: a partition has no leader for a second, or had none yet to tell where it begins; it names that one, and
-            `known` has what the others lag behind, as any error has.
+            LeaderNotAvailable: a partition has had no leader for a second, or none yet that could say where it begins; the error names it.
+            TransportError: a leader does not answer in time. `known` of both has the lags of the others. Closed, ConcurrentUse.
         """
         with self._only:
             cursors, waiting = self._fetcher.plan.cursors, self._fetcher.placing.waiting
@@ -517,11 +561,24 @@ class KafkaConsumer(PartingRole, AbandonedRole):
     # --- moving ---
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand out nothing of these until `resume`; a rebalance ends the pause."""
+        """Return nothing of these partitions from poll until `resume`; a rebalance ends the pause.
+
+        Args:
+            partitions: pairs of topic and number.
+        Raises:
+            Revoked: a partition is not assigned to this consumer. Closed, ConcurrentUse.
+        """
         with self._only:
             self._set_paused(partitions, True)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """End the pause of these partitions.
+
+        Args:
+            partitions: pairs of topic and number.
+        Raises:
+            Revoked: a partition is not assigned to this consumer. Closed, ConcurrentUse.
+        """
         with self._only:
             self._set_paused(partitions, False)
 
@@ -536,9 +593,16 @@ class KafkaConsumer(PartingRole, AbandonedRole):
 
     @operation
     def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
-        """Go on from there in the assigned partitions; a Position or mapping moves only those that it names.
+        """Continue from another place in the assigned partitions; a Position or mapping moves only those that it names.
 
-        A partition that has no leader who could tell where that is holds up no others: it goes on from there when it has one.
+        A partition without a leader that could say where the place is does not delay the others: it is moved when it has a leader.
+
+        Args:
+            where: EARLIEST, LATEST, AtTime, a Position, or a mapping of these by (topic, partition).
+            timeout: seconds for the whole call.
+        Raises:
+            Revoked: a partition is not assigned to this consumer. OptionError: no such place.
+            BrokerError: a leader refuses. TimedOut, Closed, ConcurrentUse.
         """
         with self._only:
             for key in named(where) or ():
@@ -559,18 +623,19 @@ class KafkaConsumer(PartingRole, AbandonedRole):
                 self._dropped.discard(key)
 
     def _cursor_key(self, key: TopicPartition) -> TopicPartition:
+        """Return the key; raises Revoked where that partition is not assigned."""
         if key not in self._fetcher.plan.cursors and key not in self._fetcher.placing.waiting:
             raise Revoked(f"{key[0]}[{key[1]}] is not assigned to this consumer", partitions=(key,))
         return key
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """What is ours; changes only in `poll`."""
+        """Return the assigned partitions; they change only in `poll`."""
         return frozenset(self._fetcher.plan.cursors) | self._fetcher.placing.waiting.keys()
 
     @property
     def positions(self) -> Mapping[TopicPartition, Position]:
-        """What poll hands out next; without partitions that have had no leader yet to tell where they begin."""
+        """Return where poll continues, by (topic, partition); without partitions that have had no leader yet to say where they begin."""
         return {key: LogOffset(*key, cursor.position) for key, cursor in self._fetcher.plan.cursors.items()}
 
     # --- ending ---
@@ -592,7 +657,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
             self._resuming[1].cancel(Closed("the consumer was closed"))
 
     def _parting(self, deadline: float) -> Steps[None]:
-        """Commit if that is automatic, leave the group, close our connections."""
+        """Commit, if commits are automatic, leave the group, and close our connections."""
         if self._options.auto_commit and self._settled >= 0:
             yield from self._save_last(deadline)
         for under_way in (self._saving, self._resuming):
@@ -605,16 +670,18 @@ class KafkaConsumer(PartingRole, AbandonedRole):
 
 
 def _not_ours(lost: tuple[TopicPartition, ...]) -> Revoked:
+    """Make the error for partitions that are not ours any more."""
     return Revoked(f"not ours any more, and not committed: {shown(lost)}", partitions=lost)
 
 
 def _give_back(cluster: KafkaCluster, fetcher: Fetcher, purpose: str, coordinator: Coordinator) -> None:
-    """What a member has that nobody closed, and nobody has any more: it leaves its group. In the I/O thread."""
+    """Release what a consumer holds that was garbage-collected unclosed: it leaves its group. Runs in the I/O thread."""
     fetcher.close()
     cluster.give_back(purpose, keep=False)
     cluster.tasks.spawn(_leave(coordinator), f"leaving group {coordinator.group!r}")
 
 
 def _leave(coordinator: Coordinator) -> Steps[None]:
+    """Leave the group; errors are dropped: the coordinator notices by itself, at the session timeout."""
     with suppress(WireprotoError):  # as above
         yield from coordinator.closing(time.monotonic() + _LEAVING)

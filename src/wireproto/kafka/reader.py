@@ -1,12 +1,13 @@
-"""The Reader: partitions of a topic from a start to a stop, without a group.
+"""Implements the Reader: partitions of a topic from a start to a stop, without a group.
 
-What it is: starts and stops made offsets once, at open; then batches from the fetcher. The stop LATEST is the high watermark, or the last
-stable offset when only committed records are read; a partition ends when its position passes the stop, whether or not a record stood there.
-A reader of a whole topic without a stop reads partitions that are added, too. Without a stop it begins with the partitions that have
-leaders; to a stop it waits for all, or a part would pass for the whole. Ranges are cheap: where start and stop are positions of a topic
-that the client knows, opening asks for nothing, and the connections of such a reader that was closed are the next one's. Any other that
-says that it is done has none any more, unless it seeks.
-May assume: one thread at a time. Must not: commit anything.
+Starts and stops are resolved to offsets once, when the reader is opened; then batches come from the fetcher. The stop LATEST is the high
+watermark, or the last stable offset when only committed records are read; a partition ends when its position passes the stop, whether or
+not there was a record at the stop. A reader of a whole topic without a stop reads partitions that are added, too. Without a stop it begins
+with the partitions that have leaders; with a stop it waits for all of them, or a part would pass for the whole.
+
+Ranges are cheap: where start and stop are positions of a topic that the client knows, opening a reader sends no request, and its
+connections are kept for the next such reader when it is closed. Any other reader gives its connections up when it is done; a seek opens
+them again. One thread at a time. Nothing is committed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class KafkaReader(AbandonedRole):
-    """See `wireproto.roles.Reader`. Made by `KafkaClient.reader`.
+    """Implements `wireproto.roles.Reader` for Kafka. Made by `KafkaClient.reader`.
 
     A Position or a mapping as start or stop restricts the reader to the partitions named; `partitions=` does so too.
     """
@@ -63,7 +64,7 @@ class KafkaReader(AbandonedRole):
 
     @classmethod
     def opening(cls, cluster: KafkaCluster, topic: str, start: Where, stop: Where | None, options: KafkaOptions) -> Steps[Self]:
-        """Find out where to start and stop, and make the reader."""
+        """Resolve start and stop to offsets, and make the reader."""
         deadline = cluster.deadline(options.timeout)
         exact = _exact(start, stop)
         entry = yield from (cluster.looking_up(topic, deadline) if exact is None else cluster.knowing(topic, deadline, exact))
@@ -88,13 +89,16 @@ class KafkaReader(AbandonedRole):
                 yield batch
 
     def poll(self, timeout: float = 1.0) -> Batch | None:
-        """The next batch with records, or None when none came within `timeout` or the stop is reached.
+        """Return the next batch with records, or None when none came within `timeout` or the stop is reached.
 
+        Args:
+            timeout: seconds to wait for a batch.
         Raises:
-            OffsetOutOfRange: the log does not hold the position (any more); seek to go on. ChecksumMismatch, DecompressionError,
-            Malformed: with topic, partition and position (`on_corrupt="skip"` passes them over). Closed, ConcurrentUse.
-            DataLoss: the log was cut before the position, or its topic made again, and goes on with other records; seek to go on
-            (`diverges_at` tells where).
+            OffsetOutOfRange: the log does not hold the position (any more); seek to go on.
+            ChecksumMismatch, DecompressionError, Malformed: a batch that cannot be decoded, with topic, partition and position
+                (`on_corrupt="skip"` passes them over).
+            DataLoss: the log was cut before the position, or its topic made again, and continues with other records; seek to go on
+                (`diverges_at` says where). Closed, ConcurrentUse.
         """
         before = self._fetcher.plan.handed
         try:
@@ -107,15 +111,22 @@ class KafkaReader(AbandonedRole):
             raise
 
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
-        """`poll`, as steps."""
+        """Run `poll` as steps."""
         with self._only:
             return (yield from self._fetcher.polling(deadline_after(timeout)))
 
     @operation
     def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
-        """Go on from there; drops what was fetched ahead. A Position or mapping moves only the partitions that it names.
+        """Continue from another place; what was fetched ahead is dropped. A Position or mapping moves only the partitions that it names.
 
-        Without a stop a partition that has no leader holds up no others: it goes on from there when it has one.
+        Without a stop a partition that has no leader does not delay the others: it is moved when it has a leader.
+
+        Args:
+            where: EARLIEST, LATEST, AtTime, a Position, or a mapping of these by (topic, partition).
+            timeout: seconds for the whole call.
+        Raises:
+            OptionError: no such place, or a partition that is not read here. BrokerError: a leader refuses. TimedOut, Closed,
+                ConcurrentUse.
         """
         with self._only:
             plan, placing = self._fetcher.plan, self._fetcher.placing
@@ -130,16 +141,18 @@ class KafkaReader(AbandonedRole):
 
     @property
     def positions(self) -> Mapping[TopicPartition, Position]:
+        """Return where each partition is read next, by (topic, partition)."""
         return {key: LogOffset(*key, cursor.position) for key, cursor in self._fetcher.plan.cursors.items()}
 
     @property
     def stops(self) -> Mapping[TopicPartition, Position]:
-        """Where each partition ends, as fixed at open; empty when the log is followed."""
+        """Return where each partition ends, as fixed when the reader was opened; empty when the log is followed."""
         cursors = self._fetcher.plan.cursors
         return {key: LogOffset(*key, cursor.stop) for key, cursor in cursors.items() if cursor.stop is not None}
 
     @property
     def done(self) -> bool:
+        """Return whether every partition has reached its stop. The connections are closed then, unless the reader has positions alone."""
         done = self._fetcher.plan.done
         if done and not (self._resting or self._ranged):
             self._resting = True
@@ -148,8 +161,10 @@ class KafkaReader(AbandonedRole):
 
     @property
     def topic_id(self) -> str | None:
-        """The id of the topic as the client knows it now, as `describe_topic` tells it; None where brokers have none (before Kafka 2.8).
-        Offsets mean nothing in another topic of that name."""
+        """Return the topic's id as the client knows it now, as `describe_topic` shows it; None where brokers have none (before Kafka 2.8).
+
+        An offset of one topic means nothing in another topic of the same name.
+        """
         entry = self._cluster.metadata.topics.get(self.topic)
         return None if entry is None else entry.shown_id
 
@@ -161,13 +176,13 @@ class KafkaReader(AbandonedRole):
 
 
 def _give_back(cluster: KafkaCluster, fetcher: Fetcher, purpose: str, ranged: bool) -> None:
-    """What a reader has for itself. In the I/O thread, too."""
+    """Release what a reader holds. Runs in the I/O thread, too."""
     fetcher.close()
     cluster.give_back(purpose, keep=ranged)
 
 
 def _exact(start: Where, stop: Where | None) -> list[int] | None:
-    """The partitions of a range that is given in positions alone; None where there is something to ask for."""
+    """Return the partitions of a range that is given by positions alone; None where brokers have to be asked."""
     first, last = named(start), named(stop)
     if first is None or last is None or not all(isinstance(place, Position) for place in (*first.values(), *last.values())):
         return None
@@ -175,7 +190,7 @@ def _exact(start: Where, stop: Where | None) -> list[int] | None:
 
 
 def _numbers(topic: str, known: list[int], options: KafkaOptions) -> list[int]:
-    """The partitions that may be read."""
+    """Return the numbers of the partitions that are read, as the option `partitions` says. Raises OptionError for an unknown one."""
     if options.partitions is None:
         return known
     unknown = [number for number in options.partitions if number not in known]

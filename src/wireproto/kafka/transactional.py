@@ -1,14 +1,14 @@
-"""Sending in transactions: the sender of one transactional id, and the producers that send by it.
+"""Sends records in transactions: the sender of one transactional id, and the producers that use it.
 
-What it is: a `KafkaSender` that serves one `Transactions`, with what differs there:
+A `KafkaSender` that serves one `Transactions`. What differs from other senders:
 
-    a new batch       belongs to the transaction that is open; without one there is none
-    numbers           come with each epoch that the coordinator gives, from 0 again
+    a new batch       belongs to the open transaction; without one no batch is made
+    sequences         begin at 0 with each epoch that the coordinator gives
     Produce           carries the transactional id; v12 and later make a partition part of the transaction by themselves (KIP-890), for
                       v11 and earlier AddPartitionsToTxn does so before
-    a refusal         has the whole transaction rolled back; nothing starts over by itself
+    a refusal         has the whole transaction rolled back; sequences are never reset here
 
-May assume: transactions say when one is open (`open_turn`). Must not: begin or end one.
+`KafkaTransactions` says whether a transaction is open (`open_turn`), and begins and ends it.
 """
 
 from __future__ import annotations
@@ -42,30 +42,37 @@ JOINS_FROM = 12
 
 
 class Work(Protocol):
-    """What the sender asks of the transactions that it serves.
+    """What the sender needs of the transactions that it serves.
 
     Attributes:
-        name: the transactional id. now: the transaction that is open, or was last.
+        name: the transactional id.
+        now: the transaction that is open, or was last.
     """
 
     name: str
     now: Transaction[Any] | None
 
     def open_turn(self) -> Transaction[Any]:
-        """The one that is open, for a new batch; raises what keeps records out. Under the sender's lock."""
+        """Return the open transaction, for a new batch; raises what keeps records out of it. Called under the sender's lock."""
         ...
 
     def under_way(self) -> bool:
-        """Whether there is one that may still be committed."""
+        """Return whether there is a transaction that may still be committed."""
         ...
 
     def adding(self, keys: Iterable[Key], until: float) -> Steps[None]:
-        """Make partitions part of it. Raises Aborted when it is to be rolled back meanwhile."""
+        """Make partitions part of the transaction.
+
+        Args:
+            keys: (topic, number) of each. until: the deadline, a time.monotonic() value.
+        Raises:
+            Aborted: the transaction has to be rolled back by now.
+        """
         ...
 
 
 class TransactionBatch(OutBatch):
-    """A batch of a transaction: its records are there when that is committed."""
+    """A batch of a transaction: its records become visible when that is committed."""
 
     __slots__ = ("turn",)
 
@@ -73,16 +80,17 @@ class TransactionBatch(OutBatch):
 
     @property
     def done(self) -> bool:
+        """Return whether the batch's outcome is known: its transaction's, or before that an error of its own."""
         return bool(self.turn.outcome.done or (self.outcome.done and self.outcome.error is not None))
 
 
 class TransactionSender(KafkaSender):
-    """See the module.
+    """Sends the batches of one transactional id.
 
     Attributes:
-        joins: whether Produce makes partitions part of the transaction; else `joined` has those that are. joining: the task that adds more,
-            which is over before the coordinator is told of the end.
-        started: whether the coordinator may know of anything in the transaction; the core says so when it sends.
+        joins: whether Produce makes partitions part of the transaction; if not, `joined` has those that are.
+        joining: the task that adds partitions; it is over before the coordinator is asked to end the transaction.
+        started: whether the coordinator may know of anything in the transaction; the core sets it when it sends.
     """
 
     def __init__(self, cluster: KafkaCluster, options: KafkaOptions, work: Work, state: ProducerState) -> None:
@@ -107,13 +115,17 @@ class TransactionSender(KafkaSender):
         return batch
 
     def check_stored(self) -> None:
-        """Raises Aborted where the transaction cannot be committed any more: for who flushes."""
+        """Raise Aborted where the transaction cannot be committed any more; for `flush`."""
         turn = self._work.now
         if turn is not None:
             turn.check_stored()
 
     def speak(self, joins: bool) -> None:
-        """Which protocol the next transaction is in."""
+        """Set which protocol the next transaction uses.
+
+        Args:
+            joins: whether Produce makes partitions part of it (transaction.version 2).
+        """
         if joins != self.joins:
             self._template.clear()
         self.joins = self._numbers.strict = joins
@@ -129,6 +141,11 @@ class TransactionSender(KafkaSender):
     # --- what it comes to ---
 
     def failed(self, batch: OutBatch, why: WireprotoError) -> None:
+        """Note that a batch failed: the transaction cannot be committed any more.
+
+        Args:
+            batch: the one that failed. why: its error.
+        """
         turn = self._work.now
         if turn is not None:
             turn.fails(why)
@@ -165,6 +182,7 @@ class TransactionSender(KafkaSender):
                 self._join()
 
     def _join(self) -> None:
+        """Begin the task that makes the waiting partitions part of the transaction."""
         asked = frozenset(self._joining - self.joined)
         self.started = True
         self.joining = self._cluster.tasks.spawn(
@@ -173,6 +191,7 @@ class TransactionSender(KafkaSender):
         after(self.joining, self._have_joined, self.joining, asked)
 
     def _have_joined(self, task: Task[None], asked: frozenset[Key]) -> None:
+        """Take in how that task ended: send the batches of its partitions, or fail them and the transaction."""
         self.joining = None
         self._joining -= asked
         try:
@@ -204,7 +223,7 @@ class TransactionProducer(KafkaProducer):
     def opening_at(
         cls, sending: TransactionSender, cluster: KafkaCluster, topic: str, options: KafkaOptions, timeout: float
     ) -> Steps[KafkaProducer]:
-        """The topic's producer at this sender: the one that another thread has made meanwhile, or a new one."""
+        """Return the topic's producer at this sender: the one that another thread has made meanwhile, or a new one."""
         yield from cluster.looking_up(topic, cluster.deadline(timeout), create=options.auto_create)
         made = cls(cluster, topic, options, sending)
         while not sending.join(made):
@@ -215,10 +234,22 @@ class TransactionProducer(KafkaProducer):
         return made
 
     def failed(self, batch: Any, why: WireprotoError) -> None:
-        """The transaction tells of it."""
+        """Do nothing: the transaction's end raises the error of a batch.
+
+        Args:
+            batch: the one that failed. why: its error.
+        """
 
     def position_in(self, batch: Any, index: int, timeout: float | None) -> Any:
-        """The place of a record of a committed transaction."""
+        """Return the position of a record of a committed transaction.
+
+        Args:
+            batch: the record's batch. index: the record's place in it, from 0.
+            timeout: seconds to wait for the transaction's end; None: the delivery timeout and a second.
+        Raises:
+            Aborted, Fenced, OutcomeUnknown: the transaction was not committed, or may not have been. TimedOut: that is not known yet.
+            The error with which the record's batch failed.
+        """
         turn: Transaction[Any] | None = getattr(batch, "turn", None)
         if turn is None:  # a part of one that was too large
             return super().position_in(batch, index, timeout)

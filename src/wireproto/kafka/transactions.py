@@ -1,22 +1,22 @@
-"""Transactions of Kafka: one transactional id, its producer id and epoch, and what its coordinator is told.
+"""Implements Kafka's transactions: one transactional id, its producer id and epoch, and the requests to its coordinator.
 
-What it is: the hooks of `flow.transactions`. Which protocol is spoken is the cluster's finalized feature `transaction.version`, looked at
-before each transaction, so that one ends as it began (KIP-890):
+The hooks of `flow.transactions`. Which protocol is spoken depends on the cluster's finalized feature `transaction.version`, which is read
+before each transaction, so that a transaction ends in the protocol in which it began (KIP-890):
 
-    asked of                        level 2 (4.0 and later)           level 1 and 0
+    purpose                         level 2 (4.0 and later)           level 1 and 0
     partitions join                 with Produce                      AddPartitionsToTxn v0-3, before the first Produce
     a group's positions             TxnOffsetCommit v5+               AddOffsetsToTxn, then TxnOffsetCommit v0-4
     the end                         EndTxn v5+, which answers with    EndTxn v0-4; behind an abort InitProducerId raises the epoch, so that
-                                    the next epoch                    nothing that comes late is taken for news
+                                    the next epoch                    late batches of the aborted transaction are refused
 
     EndTxn is answered with         meaning
-    0                               so it is, be it by an earlier try of ours
-    CONCURRENT_TRANSACTIONS         its markers are being written: again
+    0                               ended as asked, perhaps by an earlier try of ours
+    CONCURRENT_TRANSACTIONS         its markers are being written: try again
     INVALID_TXN_STATE, at a commit  it took longer than `transaction_timeout`, and was rolled back
-    INVALID_PRODUCER_EPOCH,         somebody else has the name; at level 1 the former as well, which DescribeTransactions tells
-    PRODUCER_FENCED
+    INVALID_PRODUCER_EPOCH,         another program has the name; at level 1 the former also means that it took too long:
+    PRODUCER_FENCED                 DescribeTransactions tells which
 
-May assume: a cluster. Must not: put a record anywhere; that is `transactional`'s.
+Records are sent by `transactional`.
 """
 
 from __future__ import annotations
@@ -56,21 +56,21 @@ __all__ = ["Identity", "KafkaTransactions", "OpenTransaction"]
 
 _FOREVER = float("inf")
 _LANDING = Policy(first=0.001, factor=2.0, ceiling=0.02, jitter=0.0)
-"""Between two looks whether what is on its way has landed."""
+"""Poll interval while batches that were sent drain."""
 _ADD_CAP = 3
-"""Later versions of AddPartitionsToTxn are for brokers."""
+"""The newest version of AddPartitionsToTxn for clients; later ones are for brokers."""
 _OFFSETS_CAP = 4
-"""The newest version of TxnOffsetCommit that speaks of a transaction of level 1."""
+"""The newest version of TxnOffsetCommit for a transaction of level 1."""
 _OF_ITS_TIME = 0.9
-"""A transaction that has taken less of its time was not rolled back for that, whatever our clock and its coordinator's differ by."""
+"""Part of its timeout before which no coordinator rolls a transaction back for its age, however far its clock is from ours."""
 _SWEPT, _ENDING = "CompleteAbort", "Prepare"
 
 
 class KafkaTransactions(Transactions[KafkaProducer]):
-    """What `KafkaClient.transactions` returns.
+    """The role that `KafkaClient.transactions` returns.
 
     Attributes:
-        sending: the sender of all that is sent here.
+        sending: the sender of all records of these transactions.
     """
 
     def __init__(self, cluster: KafkaCluster, name: str, options: KafkaOptions, identity: Identity) -> None:
@@ -86,10 +86,10 @@ class KafkaTransactions(Transactions[KafkaProducer]):
 
     @classmethod
     def opening(cls, cluster: KafkaCluster, name: str, options: KafkaOptions, after: Identity | None = None) -> Steps[Self]:
-        """Have the name for ourselves: whoever had it is fenced, and what he left open is rolled back.
+        """Take the transactional id: its former user is fenced, and what that left open is rolled back.
 
         Raises:
-            Fenced: `after` is given, and somebody has taken the name since.
+            Fenced: `after` is given, and another program has taken the name since. OptionError: no name, or options without idempotence.
         """
         if not name or not isinstance(name, str):
             raise OptionError("transactions need a name: a text that stays the same over restarts of this program")
@@ -103,11 +103,12 @@ class KafkaTransactions(Transactions[KafkaProducer]):
 
     @property
     def identity(self) -> Identity:
-        """Producer id and epoch that the name has now, which `after` of another client's `transactions` takes."""
+        """Return the producer id and epoch that the name has now; pass it to another client's `transactions` as `after`."""
         found: Identity = self._numbers.identity
         return found
 
     def handing_over(self) -> OpenTransaction | None:
+        """Return what another client needs to end the open transaction, and use the name no more here; None: nothing is in it."""
         if not self.sending.started:
             return None
         self.fence = UsageError(f"the transaction of {self.name!r} was handed over: what comes next needs another name")
@@ -115,12 +116,23 @@ class KafkaTransactions(Transactions[KafkaProducer]):
         return OpenTransaction(self.name, who.producer_id, who.epoch, self.sending.joins)
 
     def producing(self, topic: str, timeout: float) -> Steps[KafkaProducer]:
+        """Make the producer of one topic.
+
+        Args:
+            topic: its name. timeout: seconds to look the topic up.
+        Raises:
+            UnknownTopicOrPartition: there is no such topic. TimedOut, AuthError, Closed.
+        """
         return TransactionProducer.opening_at(self.sending, self.cluster, topic, self._options, timeout)
 
     # --- before ---
 
     def beginning(self, deadline: float) -> Steps[None]:
-        """Which protocol the next transaction is in; a first one of level 2 begins under an epoch of its own."""
+        """Find out which protocol the next transaction uses; where that changed since the last one, it begins under a new epoch.
+
+        Args:
+            deadline: a time.monotonic() value.
+        """
         conn = yield from self.cluster.retrying(lambda: self._route(deadline), deadline)
         agreed: wire.Agreed = conn.context
         newest = agreed.versions.newest(ProduceRequest)
@@ -132,10 +144,11 @@ class KafkaTransactions(Transactions[KafkaProducer]):
         self._positions.clear()
 
     def _route(self, until: float) -> Steps[Any]:
+        """Connect to the transaction's coordinator."""
         return self.cluster.to_coordinator(self.name, TRANSACTION)(until)
 
     def _renewing(self, until: float) -> Steps[None]:
-        """The next epoch. Raises Fenced when the name is somebody else's."""
+        """Get the next epoch. Raises Fenced when another program has the name."""
         try:
             found = yield from naming(self.cluster, self.name, self._options.transaction_timeout, self._numbers.identity, until)
         except (*FENCING, InvalidProducerIdMapping) as why:
@@ -145,7 +158,13 @@ class KafkaTransactions(Transactions[KafkaProducer]):
     # --- within ---
 
     def adding(self, keys: Iterable[Key], until: float) -> Steps[None]:
-        """AddPartitionsToTxn."""
+        """Make partitions part of the transaction (AddPartitionsToTxn).
+
+        Args:
+            keys: (topic, number) of each. until: the deadline, a time.monotonic() value.
+        Raises:
+            Aborted: the transaction has to be rolled back by now. BrokerError: a partition is refused. TimedOut.
+        """
         topics: dict[str, list[int]] = {}
         for topic, partition in sorted(keys):
             topics.setdefault(topic, []).append(partition)
@@ -173,6 +192,17 @@ class KafkaTransactions(Transactions[KafkaProducer]):
         yield from self._asking(request, until, check=check, cap=lambda: _ADD_CAP)
 
     def storing_positions(self, turn: Transaction[KafkaProducer], consumer: KafkaConsumer, positions: Any, deadline: float) -> Steps[None]:
+        """Commit a consumer's positions within the transaction.
+
+        Args:
+            turn: the transaction. consumer: a member of a group that does not commit automatically.
+            positions: by (topic, partition); None: behind all that its polls have returned.
+            deadline: a time.monotonic() value.
+        Raises:
+            Aborted: partitions were revoked, or the positions refused: the transaction has to be rolled back.
+            TimedOut: whether they are stored is not known; the transaction has to be rolled back. UsageError: the consumer commits
+                automatically.
+        """
         try:
             standing = consumer.standing(positions)
         except Revoked as why:
@@ -203,9 +233,23 @@ class KafkaTransactions(Transactions[KafkaProducer]):
     # --- the end ---
 
     def flushing(self, turn: Transaction[KafkaProducer], deadline: float) -> Steps[None]:
+        """Wait until each record has its outcome.
+
+        Args:
+            turn: the transaction. deadline: a time.monotonic() value.
+        Raises:
+            TimedOut: not all have one.
+        """
         yield from self.sending.core.flushing(deadline, _any)
 
     def dropping(self, turn: Transaction[KafkaProducer], why: WireprotoError, deadline: float) -> Steps[None]:
+        """Fail the records that were not sent, and wait until no request of the transaction is in flight. May be called again.
+
+        Args:
+            turn: the transaction. why: the error of those records. deadline: a time.monotonic() value.
+        Raises:
+            TimedOut: the coordinator or a leader has not answered in time.
+        """
         core = self.sending.core
         left = core.unsettled(_any)
         keys = {batch.key for batch in left}
@@ -222,6 +266,13 @@ class KafkaTransactions(Transactions[KafkaProducer]):
             yield min(time.monotonic() + waits.next(), deadline)
 
     def ending(self, turn: Transaction[KafkaProducer], commit: bool) -> Steps[None]:
+        """End the transaction at its coordinator, however long that takes.
+
+        Args:
+            turn: the transaction. commit: True: commit it; False: roll it back.
+        Raises:
+            Aborted: it was rolled back for its age instead of committed. Fenced: another program has the name.
+        """
         sending = self.sending
         if not sending.started:
             return
@@ -241,7 +292,10 @@ class KafkaTransactions(Transactions[KafkaProducer]):
                 consumer.stored(standing)
 
     def _ended_otherwise(self, turn: Transaction[KafkaProducer], why: BrokerError, commit: bool) -> Steps[None]:
-        """The coordinator had ended it before, or knows us no more. Raises what that means, unless it is what was asked for."""
+        """Find out what it means that the coordinator had ended the transaction, or does not know it.
+
+        Raises what that means, unless the transaction ended as was asked.
+        """
         try:
             if not isinstance(why, FENCING):
                 yield from self._renewing(_FOREVER)
@@ -255,15 +309,17 @@ class KafkaTransactions(Transactions[KafkaProducer]):
             raise Aborted(f"{text} ({self._options.transaction_timeout:g} s)") from why
 
     def _swept(self) -> Steps[bool]:
-        """Whether our transaction was rolled back for having taken too long, and the next epoch is ours: at level 1 the coordinator
-        refuses who asks with the epoch before that, as if he were fenced.
+        """Return whether our transaction was rolled back for its age, and get the next epoch if so.
 
-        It raises the epoch by one then. So does the first step of somebody who takes the name from an open transaction, whose second step
-        raises it again; in between, and to a coordinator that takes the epoch before the newest for a repeated question (KIP-360), the two
-        look alike. So it is asked only where the transaction's time was over. Without an open transaction there is no telling: Fenced.
+        At level 1 the coordinator refuses requests with the former epoch as if the producer was fenced.
 
-        InitProducerId must not ask it, but where nothing else can: a coordinator rolls back what is open under the name for whoever asks,
-        before it looks whether his epoch is the newest, and so fences the one that has it.
+        It raises the epoch by one then. So does the first step of another program that takes the name from an open transaction, whose
+        second step raises it again; in between, and to a coordinator that takes the epoch before the newest for a repeated request
+        (KIP-360), the two look alike. So the coordinator is asked only where the transaction's time was over. Without an open transaction
+        there is no telling: Fenced.
+
+        InitProducerId must not be used to find out, unless nothing else can: a coordinator rolls back what is open under the name for any
+        producer that asks, before it checks whether its epoch is the newest, and so fences the one that has the newest.
         """
         before = self._numbers.identity
         over = time.monotonic() - self._began >= _OF_ITS_TIME * self._options.transaction_timeout
@@ -287,7 +343,7 @@ class KafkaTransactions(Transactions[KafkaProducer]):
 
 
 def _described(reply: Any) -> BrokerError | None:
-    """What is wrong with a description; one whose markers are being written is asked for again."""
+    """Return the error of a description; one whose markers are being written is asked for again."""
     state = reply.transaction_states[0]
     if state.error_code:
         return error(state.error_code, "describing a transaction")
@@ -295,4 +351,5 @@ def _described(reply: Any) -> BrokerError | None:
 
 
 def _any(batch: object) -> bool:
+    """Match any batch."""
     return True
