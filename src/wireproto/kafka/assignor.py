@@ -1,7 +1,7 @@
-"""Sharing the partitions of subscribed topics among the members of a group.
+"""Assigns the partitions of subscribed topics to the members of a group.
 
-What it is: the assignors that other clients call ``range`` and ``roundrobin``, giving what theirs give. A member offers both, the first
-being the one that it would rather have; the coordinator takes one that all members offer. Pure functions of their arguments.
+The assignors that other clients call ``range`` and ``roundrobin``, with the same results as theirs. A member offers both, in its order of
+preference; the coordinator takes one that all members offer. Pure functions of their arguments.
 
     range         per topic, members in order of id get consecutive partitions, the first ones one more when the division leaves a rest
     roundrobin    all partitions of all topics in order, to one member after the other, passing over those that do not subscribe
@@ -66,22 +66,22 @@ ASSIGNORS: Mapping[str, Callable[[Mapping[str, Iterable[str]], Mapping[str, int]
     "range": range_assign,
     "roundrobin": roundrobin_assign,
 }
-"""By the name under which members offer them, in the order of our preference."""
+"""The assignors by the name under which members offer them, in our order of preference."""
 
 
 def encode_subscription(topics: Iterable[str]) -> bytes:
-    """What a member says in JoinGroup."""
+    """Encode the topics that a member subscribes to, for JoinGroup."""
     return _VERSION.pack(0) + ConsumerProtocolSubscription(topics=tuple(sorted(topics))).encode(0)
 
 
 def decode_subscription(data: bytes) -> tuple[str, ...]:
-    """Topics of a member's subscription, of any version: newer ones only add fields at the end."""
+    """Decode the topics of a member's subscription, of any version: newer ones only add fields at the end. Raises ProtocolError."""
     message, _ = ConsumerProtocolSubscription.decode_from(data, _version(data, ConsumerProtocolSubscription.MAX_VERSION), start=2)
     return tuple(message.topics)
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    """What the leader gives a member in SyncGroup."""
+    """Encode the partitions that the leader assigns to a member, for SyncGroup."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
@@ -90,7 +90,7 @@ def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def decode_assignment(data: bytes) -> frozenset[TopicPartition]:
-    """Partitions that a member was given; an empty assignment may also be no bytes at all."""
+    """Decode the partitions assigned to a member; an empty assignment may also be no bytes at all. Raises ProtocolError."""
     if not data:
         return frozenset()
     message, _ = ConsumerProtocolAssignment.decode_from(data, _version(data, ConsumerProtocolAssignment.MAX_VERSION), start=2)
@@ -98,6 +98,7 @@ def decode_assignment(data: bytes) -> frozenset[TopicPartition]:
 
 
 def _version(data: bytes, newest: int) -> int:
+    """Return the version to decode: that of the data, at most `newest`."""
     if len(data) < 2:
         raise Malformed("group metadata is shorter than its version number", offset=0)
     version: int = _VERSION.unpack_from(data)[0]

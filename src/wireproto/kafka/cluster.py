@@ -1,16 +1,15 @@
-"""One Kafka cluster, as roles use it.
+"""Keeps one Kafka cluster for the roles: its nodes, connections, metadata and coordinators.
 
-What it is: nodes found and kept, requests sent to the node they belong to. Roles ask for a connection (`connecting`), for leaders
-(`metadata`, `refreshing`), or have it do a whole request with retries (`asking`): steps all of them, for operations and tasks. Metadata and
-coordinators are looked up by tasks that the client owns: what several want is asked once, and where a node does not answer at once,
-another one is asked beside it. Thread-safe.
-May assume: the engine's pool and retry policy. Must not: know a role, or keep records.
+Finds nodes, and sends requests to the node they belong to. Roles ask for a connection (`connecting`), for leaders (`metadata`,
+`refreshing`), or have it do a whole request with retries (`asking`): steps all of them, for operations and tasks. Metadata and
+coordinators are looked up by tasks that the client owns: what several roles want is asked once, and where a node does not answer at once,
+another one is asked beside it. Thread-safe. Knows no role, and keeps no records.
 
     route         node
     any           one that is connected and not silent, else the first of bootstrap addresses and known nodes, in random order
     controller    Metadata's controller; in KRaft clusters any broker, which passes it on
     leader        of a topic's partition
-    coordinator   FindCoordinator's answer for a group or transaction, kept until it refuses, at the address that stands there
+    coordinator   FindCoordinator's answer for a group or transaction, kept until it refuses, at the address in that answer
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ _REFRESH_TIME = 5.0
 _BESIDE = 0.5
 """Seconds that a node has to answer before another one is asked beside it."""
 _SPARE = 2
-"""Readers that were closed whose connections are kept."""
+"""Closed readers whose connections are kept."""
 
 Route = Callable[[float], "Steps[Connection]"]
 
@@ -65,8 +64,11 @@ class KafkaCluster(Runtime[KafkaOptions]):
     """Nodes, leaders, coordinators and connections.
 
     Attributes:
-        options: as given. metadata: what is known of nodes, topics and leaders.
-        budget, fetch_room: what all producers, all readers may hold together.
+        options: as given.
+        addresses: the bootstrap addresses.
+        metadata: what is known of nodes, topics and leaders.
+        budget: bytes that all producers may hold together.
+        fetch_budget: bytes that all readers may hold together.
     """
 
     protocol = "kafka"
@@ -88,7 +90,10 @@ class KafkaCluster(Runtime[KafkaOptions]):
     def handshake(self, conn: Connection, until: float) -> Steps[None]:
         """Agree on versions and authenticate.
 
-        A broker that hangs up in the middle of that is a matter of credentials only until they have worked once.
+        A broker that closes the connection in the middle of that counts as refusing the credentials only until they have worked once.
+
+        Raises:
+            AuthError: credentials refused. Others: see `kafka.handshake`.
         """
         try:
             yield from handshake(conn, until, self.options)
@@ -100,7 +105,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
 
     @staticmethod
     def worn(conn: Connection) -> bool:
-        """Whether its session is about to end."""
+        """Return whether the connection's session is about to end."""
         agreed: wire.Agreed = conn.context
         return agreed.until <= time.monotonic()
 
@@ -111,17 +116,21 @@ class KafkaCluster(Runtime[KafkaOptions]):
         return self.drive(self.requesting(message, deadline, version=version, **route), deadline)
 
     def requesting(self, message: Any, deadline: float, *, version: int | None = None, **route: Any) -> Steps[Any]:
-        """`request`, as steps."""
+        """Run `request` as steps."""
         to = self._route(message, route)
         conn = yield from self.retrying(lambda: to(deadline), deadline, judge=self.while_new())
         return (yield from wire.asking(conn, message, deadline, version=version))
 
     def while_new(self) -> Callable[[WireprotoError], Verdict]:
-        """A judge of what is asked of a topic: that it is unknown passes for `unknown_topic_timeout`, in which nodes hear of a new one."""
+        """Return a judge of errors for requests about a topic.
+
+        That the topic is unknown is retried for `unknown_topic_timeout`, as nodes learn of a new one with a delay.
+        """
         enough = time.monotonic() + self.options.unknown_topic_timeout
         return lambda why: verdict(why, final=(UnknownTopicOrPartition,) if time.monotonic() >= enough else ())
 
     def _route(self, message: Any, route: Mapping[str, Any]) -> Route:
+        """Return the route that the arguments of `request` name, or that the message itself says."""
         if len(route) > 1 or not set(route) <= {"node", "controller", "leader", "group", "transaction", "any"}:
             raise OptionError(f"a route is one of node, controller, leader, group, transaction, any; not {', '.join(route) or 'nothing'}")
         for kind, value in route.items():
@@ -145,12 +154,17 @@ class KafkaCluster(Runtime[KafkaOptions]):
     # --- routes: steps to a connection ---
 
     def reach(self, route: Route, deadline: float) -> Connection:
-        """The connection at the end of a route, with retries."""
+        """Connect to the node of a route, with retries."""
         return self.drive(self.retrying(lambda: route(deadline), deadline), deadline)
 
     def to_any(self, until: float) -> Steps[Connection]:
-        """A connection to any node: an open one that is not silent, if there is any. The next address is dialled beside the one before
-        when that takes long. Raises the failure that may pass soonest when none can be reached."""
+        """Connect to any node: by an open connection that is not silent, if there is one.
+
+        Else the addresses are dialled, each beside the one before where that takes long.
+
+        Raises:
+            the error that may pass soonest, when no node can be reached.
+        """
         for address in self._addresses():
             conn = self.pool.peek(address)
             if conn is not None and not wire.silent(conn):
@@ -158,9 +172,11 @@ class KafkaCluster(Runtime[KafkaOptions]):
         return (yield from self.anywhere("reaching", _itself, until))
 
     def to_node(self, node: int, purpose: str = "main") -> Route:
+        """Return the route to a node."""
         return lambda until: self.connecting(node, purpose, until)
 
     def to_controller(self, until: float) -> Steps[Connection]:
+        """Connect to the controller, or to any node where it is not known."""
         if self.metadata.controller not in self.metadata.nodes:
             yield from self.refreshing((), until)
         if self.metadata.controller not in self.metadata.nodes:
@@ -168,6 +184,8 @@ class KafkaCluster(Runtime[KafkaOptions]):
         return (yield from self.connecting(self.metadata.controller, "main", until))
 
     def to_leader(self, topic: str, partition: int, purpose: str = "main") -> Route:
+        """Return the route to the leader of a partition; it raises UnknownTopicOrPartition or LeaderNotAvailable where there is none."""
+
         def connect(until: float) -> Steps[Connection]:
             if self.metadata.leader(topic, partition) is None:
                 yield from self.looking_up(topic, until)
@@ -181,6 +199,8 @@ class KafkaCluster(Runtime[KafkaOptions]):
         return connect
 
     def to_coordinator(self, name: str, kind: int = GROUP, purpose: str = "main") -> Route:
+        """Return the route to the coordinator of a group or transaction."""
+
         def connect(until: float) -> Steps[Connection]:
             found = yield from self.coordinating(name, kind, until)
             try:
@@ -192,7 +212,11 @@ class KafkaCluster(Runtime[KafkaOptions]):
         return connect
 
     def connecting(self, number: int, purpose: str, until: float) -> Steps[Connection]:
-        """The connection to a node for a purpose (`Pool.get`); looks its address up first when it is not known."""
+        """Connect to a node for a purpose (`Pool.get`); looks its address up first when it is not known.
+
+        Raises:
+            Disconnected: there is no such node now. ConnectError: it cannot be reached; its address is looked up again. TimedOut.
+        """
         if number not in self.metadata.nodes:
             yield from self.refreshing((), until)
         known = self.metadata.nodes.get(number)
@@ -205,7 +229,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
             raise
 
     def coordinating(self, name: str, kind: int, until: float) -> Steps[int]:
-        """Number of the node that coordinates a group or transaction; looked up by a task that is shared."""
+        """Return the number of the node that coordinates a group or transaction; looked up by a shared task."""
         node = self._coordinators.get((kind, name))
         if node is not None and node in self.metadata.nodes:
             return node
@@ -214,7 +238,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
         return (yield from self._shared(task, until))
 
     def watching(self, name: str, kind: int = GROUP) -> Callable[[Connection], Steps[None]]:
-        """For `asking` and `wire.asking`: leaves a coordinator that keeps silent when others say that it is another node now."""
+        """Return the `meanwhile` of a request to a coordinator that keeps silent: leaves it when another node is the coordinator by now."""
 
         def look(conn: Connection) -> Steps[None]:
             what = f"looking for the coordinator of {name!r}"
@@ -231,6 +255,8 @@ class KafkaCluster(Runtime[KafkaOptions]):
         return look
 
     def _looking(self, name: str, kind: int, what: str) -> Steps[int]:
+        """Look a coordinator up (FindCoordinator), and keep it."""
+
         def ask(conn: Connection) -> Steps[int]:
             version = wire.version_for(conn, FindCoordinatorRequest)
             if version >= 4:
@@ -252,20 +278,20 @@ class KafkaCluster(Runtime[KafkaOptions]):
         return node
 
     def locate(self, found: Any) -> int:
-        """Take in where a coordinator listens, as FindCoordinator tells: metadata may have an address that it had before. Its number."""
+        """Take in a coordinator's address from FindCoordinator, where metadata may have a former one; return its number."""
         with self._lock:
             self.metadata.locate(int(found.node_id), found.host, found.port)
         return int(found.node_id)
 
     def lost_coordinator(self, name: str, kind: int = GROUP) -> None:
-        """It refused: look it up again next time."""
+        """Forget a coordinator: it refused, or was not reached, and is looked up the next time."""
         with self._lock:
             self._coordinators.pop((kind, name), None)
 
     # --- metadata ---
 
     def look(self, topics: Iterable[str] | None, *, create: bool = False) -> Task[None]:
-        """The task that asks for metadata, begun when there is none for the same topics.
+        """Return the task that asks for metadata; it is begun unless there is one for the same topics.
 
         Args:
             topics: names; an empty list asks for nodes only, None for every topic.
@@ -280,10 +306,12 @@ class KafkaCluster(Runtime[KafkaOptions]):
         yield from self._shared(self.look(topics, create=create), until)
 
     def refresh(self, topics: Iterable[str] | None, deadline: float, *, create: bool = False) -> None:
-        """`refreshing`, with retries, waited for."""
+        """Run `refreshing` with retries, and wait for it."""
         self.drive(self.retrying(lambda: self.refreshing(topics, deadline, create=create), deadline), deadline)
 
     def _telling(self, named: tuple[str, ...] | None, create: bool, what: str) -> Steps[None]:
+        """Ask any node for metadata, and take it in."""
+
         def ask(conn: Connection) -> Steps[None]:
             version = wire.version_for(conn, MetadataRequest)
             asked = None if named is None else tuple(MetadataRequestTopic(name=name) for name in named)
@@ -313,10 +341,10 @@ class KafkaCluster(Runtime[KafkaOptions]):
         yield from self.anywhere(what, ask, until)
 
     def _know(self, claimed: str | None, conn: Connection) -> None:
-        """Whether it is a node of this cluster that answers: its old address may be another one's by now, as those of pods may.
+        """Check that a node of this cluster answers: its old address may belong to another cluster by now, as pods' addresses may.
 
         Raises:
-            Disconnected: it is another's, and not at an address that the user named, whose word counts; the connection is closed.
+            Disconnected: it is another cluster's, and not at a bootstrap address, which the user named; the connection is closed.
         """
         known = self.metadata.cluster_id
         if claimed is None or known in (None, claimed):
@@ -345,17 +373,17 @@ class KafkaCluster(Runtime[KafkaOptions]):
         raise Disconnected(text, peer=conn.peer)
 
     def _forget(self, why: str) -> None:
-        """Begin again at the bootstrap addresses: what nodes there are, and who coordinates, is not this cluster's any more. KIP-1102."""
+        """Begin again at the bootstrap addresses: the known nodes and coordinators are not this cluster's any more (KIP-1102)."""
         with self._lock:
             self.metadata.nodes = {}
             self._coordinators.clear()
         self.pool.drop_all(why)
 
     def looking_up(self, topic: str, until: float, *, create: bool = False) -> Steps[Topic]:
-        """A topic with its partitions, all of them led; waits a little for a topic that has just been made.
+        """Look a topic up, all of whose partitions have leaders; waits a little for a topic that has just been created.
 
         Raises:
-            the broker's error for it: UnknownTopicOrPartition after `options.unknown_topic_timeout` seconds.
+            the broker's error for it: UnknownTopicOrPartition after `options.unknown_topic_timeout` seconds. TimedOut.
         """
         enough = min(until, time.monotonic() + self.options.unknown_topic_timeout)
 
@@ -388,7 +416,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
         return (yield from self.retrying(look, until, judge=judge))
 
     def knowing(self, topic: str, until: float, partitions: Iterable[int] = ()) -> Steps[Topic]:
-        """What is known of a topic; `looking_up` where that is nothing, or lacks any of these partitions."""
+        """Return what is known of a topic; `looking_up` where that is nothing, or lacks any of these partitions."""
         entry = self.metadata.topics.get(topic)
         known = entry is not None and entry.partitions and self.metadata.problem(topic) is None
         if entry is None or not known or not set(partitions) <= entry.partitions.keys():
@@ -396,13 +424,13 @@ class KafkaCluster(Runtime[KafkaOptions]):
         return entry
 
     def bulk(self) -> str:
-        """A purpose for connections that one reader has to itself: a kept one, so that they are there, or a new one."""
+        """Return a purpose for connections that one reader has to itself: a kept one, whose connections are open, or a new one."""
         with self._lock:
             self._readers += 1
             return self._spare.pop() if self._spare else f"bulk {self._readers}"
 
     def give_back(self, purpose: str, *, keep: bool) -> None:
-        """The reader was closed: its connections are kept for the next one, if they are few."""
+        """Take back the purpose of a closed reader: its connections are kept for the next one, if they are few."""
         with self._lock:
             keep = keep and len(self._spare) < _SPARE
             if keep:
@@ -415,7 +443,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
         self.pool.forget(purpose, "the role was closed")
 
     def hint(self, topic: str, partition: int, node: int, epoch: int, endpoints: Iterable[Node]) -> bool:
-        """A refusal told who leads now; whether that was news."""
+        """Take in the leader that a refusal names; return whether that was new. See `Metadata.hint`."""
         with self._lock:
             before = self.metadata.topics
             news = self.metadata.hint(topic, partition, node, epoch, endpoints)
@@ -423,11 +451,12 @@ class KafkaCluster(Runtime[KafkaOptions]):
         return news
 
     def _tell_moves(self, before: Mapping[str, Topic]) -> None:
+        """Log the partitions whose leader is another node now."""
         for topic, partition, old, new in self.metadata.moves(before):
             self.log.info(("moved", topic, partition), "%s[%d]: the leader is node %d now, not %d", topic, partition, new, old)
 
     def throttled(self, reply: Any, conn: Connection) -> None:
-        """Note, and tell of, a reply that says that a quota is used up: the node reads nothing more by this connection for a while."""
+        """Note and log that a reply says that a quota is used up: the node reads nothing more by this connection for a while."""
         if reply.throttle_time_ms:
             agreed: wire.Agreed = conn.context
             agreed.muted_until = time.monotonic() + reply.throttle_time_ms / 1000
@@ -449,17 +478,20 @@ class KafkaCluster(Runtime[KafkaOptions]):
         meanwhile: Callable[[Connection], Steps[None]] | None = None,
         slow: bool = False,
     ) -> Steps[Any]:
-        """The reply to a request, with retries.
+        """Send a request and return the reply, with retries.
 
         Args:
             make: the message; or with `kind` its class, a function from the agreed version to it.
+            until: the deadline, a time.monotonic() value.
             to: the route; any node by default.
-            check: the reply's error as an exception, None when all is well; what is retriable is retried.
-            refresh: looks up anew before a retry; by default forgets nothing and asks for the nodes.
-            cap: the newest version to use.
-            final: errors that do not pass for this request, whatever they are for others.
+            check: returns the reply's error as an exception, None when all is well; a retriable one is retried.
+            refresh: looks up what may have changed before a retry; by default asks for the nodes.
+            cap: returns the newest version to use.
+            final: errors that are not retried for this request, whatever they are for others.
             meanwhile: see `wire.asking`.
-            slow: the node is told how long it may take, and has all of that.
+            slow: whether the request says how long the node may take, and so has until the deadline, not `request_timeout`.
+        Raises:
+            what `check` returned, when it is not retriable. UnsupportedVersion. TimedOut, or the last error, when time is over.
         """
         route = to or self.to_any
         answered = self.hearing if slow else self.answered
@@ -480,14 +512,13 @@ class KafkaCluster(Runtime[KafkaOptions]):
         return self.retrying(attempt, until, again, judge=lambda why: verdict(why, final=final))
 
     def hearing(self, conn: Connection, message: Any, until: float, **how: Any) -> Steps[Any]:
-        """`wire.asking`, whose answer shows that a server serves this client (`reached`): what fails from then on may pass."""
+        """Run `wire.asking`; its reply shows that a server serves this client (`reached`), so that later failures may pass."""
         reply = yield from wire.asking(conn, message, until, **how)
         self.reached = True
         return reply
 
     def answered(self, conn: Connection, message: Any, until: float, **how: Any) -> Steps[Any]:
-        """`hearing`, but a connection that brings no answer for `request_timeout` is given up, as the Java client does: the next one
-        may be heard."""
+        """Run `hearing`; a connection without a reply for `request_timeout` is closed, as Java's client does: the next may bring one."""
         own = min(until, self._later())
         try:
             return (yield from self.hearing(conn, message, own, **how))
@@ -499,25 +530,30 @@ class KafkaCluster(Runtime[KafkaOptions]):
             raise Disconnected(text, peer=conn.peer) from why
 
     def _looking_again(self, until: float) -> Steps[None]:
+        """Ask for the nodes again; errors are left to the next attempt."""
         with suppress(TransportError):  # the next attempt finds out for itself
             yield from self.refreshing((), min(until, time.monotonic() + _REFRESH_TIME))
 
     # --- whom to ask ---
 
     def _later(self) -> float:
-        """Until when a look-up goes on that belongs to no caller."""
+        """Return the deadline of a look-up that belongs to no caller."""
         return time.monotonic() + self.options.request_timeout
 
     def _addresses(self) -> list[Address]:
+        """Return the addresses of all known nodes and the bootstrap addresses."""
         known = {node.address for node in self.metadata.nodes.values()}
         return [*known, *(address for address in self.addresses if address not in known)]
 
     def anywhere(self, what: str, ask: Callable[[Connection], Steps[T]], until: float) -> Steps[T]:
-        """What the first node answers: those that are connected first, those that are silent last. The next one is asked beside one that
-        takes long.
+        """Return the first node's answer: of those that are connected first, of silent ones last.
+
+        The next node is asked beside one that takes long.
 
         Args:
-            what: is done; names the tasks, one a node. ask: asks at a connection.
+            what: describes the request; names the tasks, one a node.
+            ask: asks at a connection.
+            until: the deadline, a time.monotonic() value.
         """
 
         def rank(address: Address) -> int:
@@ -537,7 +573,10 @@ class KafkaCluster(Runtime[KafkaOptions]):
         return (yield from self.tasks.race(entries(), until, _BESIDE))
 
     def _shared(self, task: Task[T], until: float) -> Steps[T]:
-        """What a task of ours returns; who has no time for that is told how far it is. Its own time is shorter: who has more asks again."""
+        """Return the result of a shared task; a caller whose time is over before gets a TimedOut that says how far the task is.
+
+        The task's own time may be shorter than the caller's, who then asks again (Unanswered).
+        """
         if not (yield task, until):
             for address in self._addresses():
                 if self.pool.dialling(address):
@@ -550,5 +589,6 @@ class KafkaCluster(Runtime[KafkaOptions]):
 
 
 def _itself(conn: Connection) -> Steps[Connection]:
+    """Return the connection, as steps."""
     yield from ()
     return conn

@@ -453,7 +453,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
 
     @operation
     def rewind(self, *, timeout: float = 30.0) -> Steps[None]:
-        """Go back to where the group resumes, in all assigned partitions: what poll has returned since is read again. Use it after a rollback.
+        """Go back to where the group resumes, in all assigned partitions: what poll has returned since is read again. For a rollback.
 
         A partition without a committed offset goes back to where it began to be read here, or to where it was last sought.
 

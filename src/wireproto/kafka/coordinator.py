@@ -1,13 +1,13 @@
-"""A member's conversation with its group coordinator: the hands of `group.Membership`.
+"""Keeps a member in its group: sends what `group.Membership` says, and receives the replies.
 
-What it is: one task of the client, from the first poll on: it joins when a poll asks for that, beats in between, finds the coordinator
-again when that is lost, and leaves when polls stay away for max_poll_interval. The coordinator has a connection of its own, because a
-JoinGroup holds its connection until the whole group has joined.
+One task of the client, from the first poll on: it joins when a poll asks for that, sends heartbeats in between, finds the coordinator again
+when that is lost, and leaves when there is no poll for max_poll_interval. The coordinator has a connection of its own, because a JoinGroup
+holds its connection until the whole group has joined.
 
-    step()     caller's thread, in poll: asks for a settled membership, and waits for it
-    _life()    the task: joins and beats
+    settling()  the caller's thread, in poll: asks for a stable membership, and waits for it; one thread at a time
+    _life()     the task: joins and heartbeats
 
-May assume: `step` in one thread at a time. Must not: know offsets or fetches.
+Knows nothing of offsets or fetches.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
 
 _LOST = Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
 _AT_ONCE = 2
-"""Times that a member joins again without a wait: it was forgotten, then is told its id."""
+"""Times that a member joins again without a wait: it is forgotten, then gets its member id."""
 _NEVER = float("inf")
 
 
 class Coordinator:
-    """One member.
+    """Runs one member's requests to its group coordinator.
 
     Args:
-        wake: called in the I/O thread when a poll should look again.
+        wake: called in the I/O thread when a poll should look at the membership again.
 
     Attributes:
         membership: state, generation, assignment.
         problem: an error that ended the membership, or the attempts at one; the next poll raises it.
-        counts: of a leader: partitions by topic, of all that the group reads, as it has shared them out.
+        counts: of a leader: partitions by topic, of all topics of the group, as it has assigned them.
         route: the way to the coordinator, by this member's connection.
     """
 
@@ -79,12 +79,19 @@ class Coordinator:
 
     @property
     def group(self) -> str:
+        """Return the group's name."""
         return self.membership.settings.group
 
     # --- in the caller's thread ---
 
     def settling(self, deadline: float) -> Steps[bool]:
-        """Whether the membership is settled; False when the deadline came first. Raises what a membership cannot go on after."""
+        """Ask for a stable membership, and wait for it.
+
+        Returns:
+            whether it is stable, or over; False when the deadline came first.
+        Raises:
+            the error that ended the membership, or the attempts at one.
+        """
         self._raise_problem()
         member = self.membership
         if member.state in (STABLE, LEFT):
@@ -101,12 +108,13 @@ class Coordinator:
         return member.state in (STABLE, LEFT)
 
     def wake(self) -> None:
-        """End a wait in `settling`, settled or not. Any thread."""
+        """End a wait in `settling`, whatever the membership's state. Any thread."""
         wanted = self._wanted
         if wanted is not None:
             wanted.set()
 
     def _raise_problem(self) -> None:
+        """Raise `problem`, if any; one that fences the member is raised by every later call, too."""
         problem = self.problem
         if problem is not None:
             if not getattr(problem, "fenced", False):
@@ -114,19 +122,22 @@ class Coordinator:
             raise fresh(problem)
 
     def rejoin(self) -> None:
-        """The topics have other partitions now."""
+        """Have the member join again: the topics have other partitions now."""
         with self._lock:
             self.membership.rejoin()
 
     def refused_commit(self, code: int) -> None:
-        """What a commit was answered with."""
+        """Take in the error code of a commit."""
         with self._lock:
             self.membership.refused_commit(code)
 
     # --- the task ---
 
     def _life(self) -> Steps[None]:
-        """Until the membership is over. What ends it before, a fault of our own, say, is told by the next poll, which begins anew."""
+        """Run until the membership is over. An error that ends it before, such as an internal one, is raised by the next poll.
+
+        That poll starts the task again.
+        """
         try:
             yield from self._living()
         except Exception as why:
@@ -141,7 +152,7 @@ class Coordinator:
             raise
 
     def _living(self) -> Steps[None]:
-        """What a poll asks for is done at once; in between it beats."""
+        """Join at once when a poll asks for it; send heartbeats in between."""
         member = self.membership
         while member.state != LEFT:
             signal = self._signal = Event(self._cluster.loop)
@@ -151,7 +162,7 @@ class Coordinator:
                 yield from self._beat()
 
     def _join(self) -> Steps[None]:
-        """Join and sync, until the membership is settled, or has not been for `request_timeout` seconds, or cannot be."""
+        """Join and sync, until the membership is stable, or has not been for `request_timeout` seconds, or cannot be."""
         member = self.membership
         failing_since = 0.0
         while member.state not in (STABLE, LEFT):
@@ -182,11 +193,11 @@ class Coordinator:
             wanted.set()
 
     def _held_back(self, why: Exception, now: float) -> float:
-        """For how long a coordinator had the request that ended so: it was reached, and waited for the other members."""
+        """Return for how many seconds a coordinator held the request that failed so: it was reached, and waited for the other members."""
         return now - self._out_at if self._out_at and not isinstance(why.__cause__, TimedOut) else 0.0
 
     def _sent_back(self, code: int) -> Steps[None]:
-        """Told to join again: at once where that is how it goes, then not as fast as answers come, or it keeps its coordinator busy."""
+        """Wait before joining again, unless this is one of the first refusals in a row: else our requests keep the coordinator busy."""
         wait = self._refusals.next()
         if self._refusals.failures > _AT_ONCE:
             again = error(code, f"group {self.group!r}")
@@ -194,13 +205,13 @@ class Coordinator:
             yield time.monotonic() + wait
 
     def _ends(self, why: WireprotoError) -> bool:
-        """Whether a membership cannot go on after that. What was not answered had a time of its own: it may be answered the next time."""
+        """Return whether a membership cannot continue after this error. A TimedOut is of one request alone: the next may be answered."""
         if why.fenced:
             self._fenced(why)
         return verdict(why, passing=(TimedOut,)) is Verdict.NEVER
 
     def _asked(self) -> Steps[Any]:
-        """The reply to a join or a sync. A coordinator that has let their time pass is one that is gone, though its connection stands."""
+        """Send a join or a sync, and return the reply. A coordinator that does not answer in time is lost, though still connected."""
         options, member, self._out_at = self._options, self.membership, 0.0
         soon = time.monotonic() + options.request_timeout
         if member.state == SYNCING and member.leading:
@@ -225,19 +236,19 @@ class Coordinator:
             raise Disconnected("the coordinator has not answered in time", peer=conn.peer) from why
 
     def _fenced(self, why: Exception) -> None:
-        """Every later poll says so, too."""
+        """Note that the member is fenced: every later poll raises the error."""
         with self._lock:
             self.problem = why
             self.membership.fenced()
 
     def _lost(self) -> None:
-        """The coordinator could not be reached or is another one now."""
+        """Note that the coordinator could not be reached, or is another node now: look it up again, and rejoin."""
         self._cluster.lost_coordinator(self.group)
         with self._lock:
             self.membership.rejoin()
 
     def _beat(self) -> Steps[None]:
-        """A heartbeat and its answer; or leaving, when polls stay away."""
+        """Send a heartbeat and take in the reply; or leave, when there have been no polls for max_poll_interval."""
         options, member = self._options, self.membership
         now = time.monotonic()
         if now - self.polled_at > options.max_poll_interval:
@@ -265,6 +276,7 @@ class Coordinator:
         self._beaten(reply, generation)
 
     def _beaten(self, reply: Any, generation: int) -> None:
+        """Take in the reply to a heartbeat; wake the poll where it has to join again."""
         try:
             with self._lock:
                 news = self.membership.on_heartbeat(reply, generation)
@@ -280,7 +292,7 @@ class Coordinator:
             self._wake()
 
     def _give_up(self) -> Steps[None]:
-        """Polls stay away: leave, so that others get our partitions; the next poll joins again."""
+        """Leave, since there are no polls, so that other members get our partitions; the next poll joins again."""
         member, until = self.membership, time.monotonic() + 5.0
         request: LeaveGroupRequest | None = None
         with suppress(TransportError, BrokerError):  # else the session time-out will do
@@ -296,7 +308,7 @@ class Coordinator:
     # --- leaving ---
 
     def closing(self, deadline: float) -> Steps[None]:
-        """Stop beating; leave the group unless the membership is static."""
+        """Stop the heartbeats; leave the group unless the membership is static."""
         with self._lock:
             leaving = bool(self.membership.member) and self._options.group_instance_id is None
             self.membership.leave()

@@ -1,17 +1,17 @@
-"""Fetches: what to ask of which leader, and what an answer brings. Sans-IO.
+"""Plans fetches: what to ask of which leader, and what a response brings. Sans-IO.
 
-What it is: Kafka's way of asking, for the floor's plan of what is read ahead (`flow.ahead`). Each leader has one Fetch under way at a time,
-which names every partition of it that has room, those first that were not asked for longest, for the leader fills its answer in that order;
-it leaves as soon as the heads of the last answer's batches are scanned, before anything is decoded. Where they are many, only what is new
-since the last one is named (`sessions`).
+Kafka's `FetchTargets` for the plan of what is read ahead (`flow.ahead`). Each leader has one Fetch in flight at a time, which names every
+partition of it that has room, those first that were not asked for longest, for the leader fills its response in that order; it leaves as
+soon as the heads of the last response's batches are scanned, before anything is decoded. Where partitions are many, only what is new since
+the last Fetch is named (`sessions`).
 
-An answer without records proves nothing of the log: the leader may read from remote storage, which takes longer than it waits, or keeps
-to a quota. A cursor with a stop that gets such answers again and again is *doubted*: whoever drives the plan finds out where the leader's
-own disk begins, and tells (`settle`); only then are offsets that hold no record any more stepped over, and the log is told which.
+A response without records proves nothing about the log: the leader may read from remote storage, which takes longer than it waits, or keep
+to a quota. A cursor with a stop that gets such responses again and again is *doubted*: the driver of the plan finds out where the leader's
+own disk begins, and calls `settle`; only then are offsets that hold no record any more stepped over, and logged.
 
     due() ──► request() ──► (the leader) ──► answer() ──► plan.take() ──► plan.moved()
 
-May assume: one caller at a time. Must not: send, read a clock, decode records, or know groups.
+One caller at a time. Sends nothing, reads no clock, decodes no records, and knows no groups.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from .sessions import NO_SESSION, FetchSession, Named, Want
 CHECKED, BY_ID = 12, 13
 """Versions of Fetch from which on the epoch before `ahead` is looked at, and topics have ids."""
 _TOLD_FROM = 4
-"""Refusals in a row after which the log tells of them; then each time that they are twice as many."""
+"""Refusals in a row from which on they are logged; then each time that their number has doubled."""
 _DOUBT_TIMES = 3
 _DOUBT_TIME = 2.0
-"""So many answers without records, over so many seconds, before offsets are taken for empty."""
+"""Responses without records (_DOUBT_TIMES), and seconds over which they came, before offsets are taken for empty."""
 _HUNGRY = 10.0
-"""Seconds of answers without records after which the log tells of them; then each time that they are twice as many."""
+"""Seconds of responses without records after which they are logged; then each time that the seconds have doubled."""
 
 _MISSING = (UnknownTopicOrPartition, UnknownTopicId)  # nodes learn of a new topic one after the other
 _PASSING = (UnknownServerError, TransportError)  # what a remote storage has trouble with comes as the former
@@ -55,14 +55,16 @@ class Cursor(ahead.Cursor):
     """One partition.
 
     Attributes:
+        topic, partition: which one.
         position_epoch, ahead_epoch: leader epochs of the last batches before `position` and `ahead`, -1: not known. A Fetch names the
-            latter, so that the leader tells when the log was cut there since, and goes on with other records (KIP-320).
-        max_bytes: how much to ask for; doubled when one batch does not fit.
-        end: high watermark, or last stable offset for a reader of committed records, as of the last answer; -1: none yet.
-        empties: answers without records in a row, though its end is further on; the first came at `empty_since` under `empty_epoch`.
-        hungry_at: the offset that answers without records were about, since `hungry_since`; the log is told of them at `tell_at`.
-        last_time: milliseconds of the last record handed out since a seek, where somebody wants to know; -1: not known.
-        missing_since: when its topic was first not known, 0.0 while it is.
+            latter, so that the leader reports when the log was cut there since, and continues with other records (KIP-320).
+        max_bytes: how many bytes to ask for; doubled when one batch does not fit.
+        end: high watermark, or last stable offset for a reader of committed records, as of the last response; -1: none yet.
+        empties: responses without records in a row, though its end is further on.
+        empty_since, empty_epoch: when the first of these came, and under which leader epoch.
+        hungry_at: the offset that responses without records were about, since `hungry_since`; they are logged at `tell_at`.
+        last_time: timestamp in milliseconds of the last record returned since a seek, where `reset` needs it; -1: not known.
+        missing_since: when its topic was first unknown to a node, 0.0 while it is known.
         topic_id: of the topic that was read so far; empty: not known.
         replica: node that the leader sent us to, being nearer to our rack (KIP-392), until `replica_until`; -1: the leader is asked.
     """
@@ -101,6 +103,7 @@ class Cursor(ahead.Cursor):
         self.missing_since = self.hungry_since = self.tell_at = 0.0
 
     def restart(self, offset: int) -> None:
+        """Continue at another offset: forget what belongs to the former place."""
         super().restart(offset)
         self.position_epoch = self.ahead_epoch = -1
         self.topic_id = b""
@@ -109,23 +112,34 @@ class Cursor(ahead.Cursor):
         self.missing_since = 0.0
 
     def stand(self) -> None:
+        """Continue at the position: what was fetched ahead is forgotten."""
         super().stand()
         self.ahead_epoch = self.position_epoch
         self.empties = 0
 
     def fetched(self, chunk: KafkaChunk) -> None:
+        """Take in that a chunk was put behind the others: the next fetch begins behind it."""
         self.ahead = chunk.next
         if chunk.error is None:
             self.ahead_epoch = chunk.epoch
 
     def moved(self, chunk: KafkaChunk, position: int) -> None:
+        """Take in that a chunk was returned up to `position`."""
         self.position = position
         self.position_epoch = chunk.epoch if position == chunk.next else -1
 
 
 @dataclass(frozen=True, slots=True)
 class SentFetch:
-    """A Fetch under way: its tickets, topic ids, the leader epochs in use, and what it named to whom."""
+    """A Fetch in flight.
+
+    Attributes:
+        tickets: one for each partition.
+        names: topic names by id.
+        epochs: the leader epochs that the Fetch names.
+        node: number of the node.
+        named: what the session named.
+    """
 
     tickets: tuple[Ticket[Cursor], ...]
     names: dict[bytes, str]
@@ -136,10 +150,19 @@ class SentFetch:
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """Sizes in bytes, times in seconds.
+    """What readers set for their fetches. Sizes in bytes, times in seconds.
 
     Attributes:
-        unknown_topic_timeout: how long a topic may be unknown. trouble: how long a partition with a stop may be refused before that is raised.
+        committed: whether records of open and aborted transactions are left out.
+        max_wait: how long the broker waits for `min_bytes`.
+        min_bytes: see above.
+        max_bytes, partition_bytes: how much to ask for, of a leader and of a partition.
+        largest: how far a partition's share grows for a batch that does not fit.
+        backoff: pauses before a refused partition is asked for again.
+        unknown_topic_timeout: how long a topic may be unknown.
+        trouble: how long a partition with a stop may be refused before that is raised.
+        rack: ours; "": none.
+        replica_for: how long a replica is asked in place of the leader.
     """
 
     committed: bool
@@ -159,22 +182,24 @@ Hint = Callable[[str, int, int, int, Iterable[Node]], bool]
 
 
 def _no_hint(topic: str, partition: int, node: int, epoch: int, nodes: Iterable[Node]) -> bool:
+    """Take no hint."""
     return False
 
 
 class Fetches:
-    """Kafka's `FetchTargets`.
+    """Implements Kafka's `FetchTargets`.
 
     Args:
-        leader: the node to ask for a cursor: its `replica` where that is known, else the leader; None: not known.
+        leader: returns the node to ask for a cursor: its `replica` where that is known, else the leader; None: not known.
         room: bytes that the client's readers may hold together; None: a bound of `max_bytes` for this plan alone.
-        problem: what the nodes say of a topic as a whole, None when it is fine.
-        hint: told who leads a partition by now, as a refusal says (KIP-951); whether that was news.
+        problem: returns what the nodes say of a topic as a whole, None when it is fine.
+        hint: takes in the leader of a partition that a refusal names (KIP-951); returns whether that was new.
 
     Attributes:
-        plan: the cursors, and what waits to be handed out.
+        plan: the cursors, and what waits to be returned.
         stale: topics whose leaders must be looked up again before the next Fetch.
-        sessions: what each node remembers of our Fetches.
+        sessions: what each node remembers of our Fetches, by node number.
+        most: bytes of one response.
     """
 
     def __init__(
@@ -198,23 +223,30 @@ class Fetches:
         self.sessions: dict[int, FetchSession] = {}
 
     def add(self, topic: str, partition: int, start: int, stop: int | None = None, *, epoch: int = -1) -> Cursor:
-        """Read a partition from `start`; `epoch` is that of the last batch before it, where it is known."""
+        """Read a partition.
+
+        Args:
+            topic, partition: which one. start: the first offset. stop: the first offset not wanted; None: follow the log.
+            epoch: leader epoch of the last batch before `start`, where it is known; else -1.
+        """
         return self.plan.add(Cursor(topic, partition, start, stop, self.settings.partition_bytes, epoch))
 
     # --- asking ---
 
     def link(self, cursor: Cursor) -> int | None:
+        """Return the node to ask for a cursor; None: not known, and the topic is stale."""
         node = self.leader(cursor)
         if node is None:
             self.stale.add(cursor.topic)
         return node
 
     def questions(self, cursor: Cursor) -> Iterator[tuple[int, int, int]]:
+        """Yield what to ask for: (offset, bytes asked for, bytes reserved); nothing while a Fetch is in flight or enough is held."""
         if not cursor.out and cursor.held < cursor.max_bytes:
             yield cursor.ahead, cursor.max_bytes, cursor.max_bytes
 
     def due(self, now: float, busy: Callable[[Any], bool] = nobody) -> list[PlannedFetch[Cursor]]:
-        """Partitions to ask for now, by node; those without a known leader make their topic stale."""
+        """Return the partitions to ask for now, by node; those without a known leader make their topic stale."""
         for cursor in self.plan.cursors.values():
             if cursor.replica >= 0 and not cursor.out and now >= cursor.replica_until:
                 cursor.replica = -1
@@ -224,7 +256,7 @@ class Fetches:
         return asks
 
     def _without_leader(self, now: float) -> None:
-        """Nobody can be asked for them. Who waits for a stop is to know; who follows a topic may see it made again."""
+        """Refuse partitions with a stop that have no leader to ask. One that follows a topic waits: it may be created again."""
         for cursor in self.plan.cursors.values():
             if cursor.stop is None or cursor.topic not in self.stale or cursor.out or not cursor.wanting(now):
                 continue
@@ -239,11 +271,14 @@ class Fetches:
         epoch: Callable[[str, int], int],
         version: int = FetchRequest.MAX_VERSION,
     ) -> tuple[FetchRequest, SentFetch]:
-        """The Fetch for what is due of a node.
+        """Make the Fetch for what is due of a node.
 
         Args:
-            ids, epoch: topic ids (zeros: not known) and leader epochs.
+            ask: what is due.
+            ids, epoch: return topic ids (zeros: not known) and leader epochs.
             version: in which it will be sent.
+        Returns:
+            the request, and what `answer` needs of it.
         """
         settings, by_id = self.settings, version >= BY_ID
         names: dict[bytes, str] = {}
@@ -271,26 +306,26 @@ class Fetches:
         return request, SentFetch(tuple(ask.tickets), names, epochs, ask.link, named)
 
     def _crowded(self, ask: PlannedFetch[Cursor]) -> bool:
-        """Whether other partitions of the node wait for room: it should answer soon rather than wait for news."""
+        """Return whether other partitions of the node wait for room: it should answer soon rather than wait for new records."""
         return any(
             not cursor.out and not cursor.paused and (cursor.stop is None or cursor.ahead < cursor.stop) and self.leader(cursor) == ask.link
             for cursor in self.plan.cursors.values()
         )
 
     def farewell(self, node: int) -> FetchRequest | None:
-        """What ends a node's session; None when it has none."""
+        """Return the request that ends a node's session; None when it has none."""
         session = self.sessions.pop(node, None)
         if session is None or not session.id:
             return None
         return FetchRequest(max_wait_ms=0, min_bytes=0, session_id=session.id, session_epoch=NO_SESSION)
 
     def dropped(self, ask: PlannedFetch[Cursor]) -> None:
-        """It was not sent, and may be at once."""
+        """Take back what is due: it was not sent, and may be at once."""
         for ticket in ask.tickets:
             self.plan.answered(ticket)
 
     def failed(self, tickets: Iterable[Ticket[Cursor]], why: WireprotoError, now: float) -> None:
-        """No answer came: ask again, of whoever leads then."""
+        """Note that no response came: look the leaders up, and ask again."""
         for ticket in tickets:
             cursor = ticket.cursor
             self.stale.add(cursor.topic)
@@ -301,7 +336,11 @@ class Fetches:
     # --- answers ---
 
     def answer(self, asked: SentFetch, reply: FetchResponse, version: int, now: float) -> None:
-        """Take in an answer: chunks, positions, and who has to be looked up again."""
+        """Take in a response: chunks, positions, and topics whose leaders have to be looked up again.
+
+        Args:
+            asked: the Fetch. reply: its response. version: of both. now: a time.monotonic() value.
+        """
         tickets = {ticket.cursor.key: ticket for ticket in asked.tickets if self.plan.answered(ticket)}
         session, named = self.sessions[asked.node], asked.named
         if not session.answered(named, reply.error_code, reply.session_id):
@@ -327,12 +366,16 @@ class Fetches:
                 self._without_records(ticket, asked.epochs[ticket.cursor], now, nothing=nothing)
 
     def _well(self, cursor: Cursor) -> None:
-        """It was answered, and without an error."""
+        """Note that a partition was answered without an error."""
         self.plan.well(cursor)
         cursor.missing_since = 0.0
 
     def _take(self, ticket: Ticket[Cursor], part: FetchPartitionData, now: float, epoch: int, topic_id: bytes, *, nothing: bool) -> None:
-        """One partition's share. `epoch`: the leader's that it was asked under. `nothing`: the whole answer has no records."""
+        """Take in the response for one partition.
+
+        Args:
+            epoch: the leader epoch that the Fetch named. nothing: whether the whole response has no records.
+        """
         cursor = ticket.cursor
         again = cursor.topic_id not in (b"", topic_id) and ticket.offset > 0
         if part.error_code and not (again and part.error_code == OffsetOutOfRange.code):  # the new log is not yet as long
@@ -364,7 +407,11 @@ class Fetches:
             self._without_records(ticket, epoch, now, nothing=nothing)
 
     def _without_records(self, ticket: Ticket[Cursor], epoch: int, now: float, *, nothing: bool) -> None:
-        """The answer, or the whole of it (`nothing`), has none: of what is not at its end there may have been no room, or no time."""
+        """Take in a response without records for a partition; where it is not at its end there may have been no room, or no time.
+
+        Args:
+            epoch: the leader epoch that the Fetch named. nothing: whether the whole response has no records.
+        """
         cursor = ticket.cursor
         if cursor.ahead >= cursor.end:
             return
@@ -376,11 +423,12 @@ class Fetches:
             self._empty(cursor, epoch, now)
 
     def _moved(self, cursor: Cursor, part: FetchPartitionData, nodes: list[Node]) -> bool:
-        """Whether a refusal names a leader that was not known: it is asked at once, without a look-up."""
+        """Return whether a refusal names a leader that was not known: it is asked at once, without a look-up."""
         leader = part.current_leader
         return cursor.replica < 0 and leader.leader_id >= 0 and self._hint(*cursor.key, leader.leader_id, leader.leader_epoch, nodes)
 
     def _records(self, cursor: Cursor, part: FetchPartitionData, records: Slice | bytes) -> None:
+        """Put the records of a partition into the plan, if they get further than what was fetched."""
         cursor.empties = 0
         following, epoch = kafka_section_end(records)
         if following < 0:
@@ -394,15 +442,15 @@ class Fetches:
         self.plan.push(KafkaChunk(cursor, cursor.generation, cursor.ahead, following, records, len(records), aborted=aborted, epoch=epoch))
 
     def _fail(self, cursor: Cursor, problem: WireprotoError) -> None:
-        """Have it raised behind what was fetched before."""
+        """Have an error raised once all that was fetched before is returned."""
         self.plan.push(KafkaChunk(cursor, cursor.generation, cursor.ahead, cursor.ahead, error=problem))
 
     def _lost(self, cursor: Cursor, why: str, diverges_at: int) -> None:
-        """The leader's log parts from what was read: after an unclean election, with a disk that was lost, or as another topic's."""
+        """Have DataLoss raised: the leader's log diverges from what was read. Causes: an unclean election, a lost disk, another topic."""
         self._fail(cursor, DataLoss(f"{why}; seek to go on", topic=cursor.topic, partition=cursor.partition, diverges_at=diverges_at))
 
     def _empty(self, cursor: Cursor, epoch: int, now: float) -> None:
-        """It had nothing, though there is more of the log. What a replica says of that does not count."""
+        """Note that a leader sent no records, though the log's end is further on. What a replica answers does not count."""
         self.plan.later(cursor, now)
         if not cursor.empties or epoch != cursor.empty_epoch:
             cursor.empties, cursor.empty_since, cursor.empty_epoch = 0, now, epoch
@@ -410,7 +458,7 @@ class Fetches:
         cursor.replica = -1
 
     def _hungry(self, cursor: Cursor, now: float) -> None:
-        """Whoever waits for records that the leader does not find is told why nothing comes: there is no error that could be."""
+        """Log that a leader sends no records for a long time, though the log's end is further on: no error says so."""
         if cursor.hungry_at != cursor.ahead:
             cursor.hungry_at, cursor.hungry_since, cursor.tell_at = cursor.ahead, now, now + _HUNGRY
         elif now >= cursor.tell_at:
@@ -420,13 +468,19 @@ class Fetches:
             log.warning(text, *cursor.key, waited, cursor.ahead, cursor.end)
 
     def doubted(self, now: float) -> Cursor | None:
-        """A partition that had nothing for a while, though its end is further on: `settle` it."""
+        """Return a partition that got no records for a while, though its end is further on, for `settle`; None: there is none."""
         found = (c for c in self.plan.cursors.values() if c.empties >= _DOUBT_TIMES and now - c.empty_since >= _DOUBT_TIME and not c.paused)
         return next(found, None)
 
     def settle(self, cursor: Cursor, generation: int, local: int, epoch: int) -> None:
-        """Where the leader's own disk begins (-1: there is no other storage), under this leader epoch. What lies before is elsewhere, and
-        slow; what it does not find on its own disk is not there any more."""
+        """Step over the rest of a doubted partition, if its records are gone. Those before `local` are in remote storage, and slow to read.
+
+        What the leader does not find on its own disk is not there any more.
+
+        Args:
+            cursor: the partition. generation: its one when the leader was asked.
+            local: the offset at which the leader's own disk begins; -1: there is no other storage. epoch: the leader epoch of that answer.
+        """
         if cursor.generation != generation or not cursor.empties or cursor.stop is None:
             return
         gone = local <= cursor.ahead and epoch == cursor.empty_epoch
@@ -438,14 +492,14 @@ class Fetches:
             self.plan.push(KafkaChunk(cursor, cursor.generation, cursor.ahead, end))
 
     def _too_large(self, cursor: Cursor) -> None:
-        """One batch does not fit into what was asked for (Fetch before v3)."""
+        """Ask for more the next time: one batch does not fit into what was asked for (Fetch before v3)."""
         if cursor.max_bytes >= self.settings.largest:
             self._fail(cursor, FrameTooLarge(f"a record batch is larger than {self.settings.largest} bytes"))
             return
         cursor.max_bytes = min(cursor.max_bytes * 2, self.settings.largest)
 
     def _refused(self, cursor: Cursor, problem: WireprotoError, now: float) -> None:
-        """It cannot be read now: again later, or the problem is raised."""
+        """Note that a partition cannot be read now: it is asked for again later, or the problem is raised."""
         self.plan.refused(cursor, now)
         if problem.refresh:
             self.stale.add(cursor.topic)
@@ -460,11 +514,12 @@ class Fetches:
 
 
 def _error(cursor: Cursor, code: int) -> WireprotoError:
+    """Make the error of a code in a response."""
     return error(code, message="FetchResponse", topic=cursor.topic, partition=cursor.partition)
 
 
 def _topics(wanted: dict[TopicPartition, Want]) -> tuple[FetchTopic, ...]:
-    """What a Fetch says of them, by topic, in their order."""
+    """Return the topics of a Fetch, with their partitions in the given order."""
     parts: dict[tuple[str, bytes], list[FetchPartition]] = {}
     for (topic, partition), want in wanted.items():
         parts.setdefault((topic, want.topic_id), []).append(
@@ -480,6 +535,7 @@ def _topics(wanted: dict[TopicPartition, Want]) -> tuple[FetchTopic, ...]:
 
 
 def _forgotten(gone: dict[TopicPartition, bytes]) -> tuple[FetchForgottenTopic, ...]:
+    """Return the partitions that a session is to forget, by topic."""
     parts: dict[tuple[str, bytes], list[int]] = {}
     for (topic, partition), topic_id in gone.items():
         parts.setdefault((topic, topic_id), []).append(partition)

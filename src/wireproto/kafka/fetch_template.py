@@ -1,14 +1,14 @@
-"""A Fetch of one partition, prepared: its bytes but for token, offset and the epoch before it, and those of a plain answer.
+"""Prepares the Fetch of one partition: its bytes but for token, offset and the epoch before it, and those of a plain response.
 
-What it is: the short way for who follows one partition, where each answer is small and the next Fetch is the last one's like. Request and
-answer are encoded once, from the messages, and filled in or compared from then on:
+The short path for a reader of one partition, where each response is small and each Fetch is like the last one. Request and response are
+encoded once, from the messages, and filled in or compared from then on:
 
     request   head · token · client id … leader epoch │ fetch offset · last fetched epoch │ log start … rack
     answer    token │ tags … index, error 0 │ watermarks, no aborted transactions, no other replica │ size · records │ no tagged fields
 
-Whatever it holds for (the connection, what is known of topics, the cursor, the one ticket) is compared before each use; anything else is
-the long way's, which can take over at any answer, since cursor, ticket and room are its own.
-May assume: Fetch `FIRST` and later, no session. Must not: make sense of any other answer, or decode records.
+What the template depends on (the connection, what is known of topics, the cursor, the one ticket) is compared before each use; anything
+else goes the long path (`fetcher`), which can take over at any response, since cursor, ticket and room are its own.
+Needs Fetch `FIRST` or later, and no session. Interprets no other response, and decodes no records.
 """
 
 from __future__ import annotations
@@ -30,17 +30,21 @@ if TYPE_CHECKING:
 
 FIRST = FetchRequest.FLEXIBLE_FROM
 _HEAD = 8
-"""Bytes in front of what is the same in each request: key, version, token."""
+"""Bytes in front of the part that is the same in each request: key, version, token."""
 _PLACES = 12
 """Bytes of a request that differ from one to the next: fetch offset, last fetched epoch."""
 
 
 class FetchTemplate(FetchTemplateCore):
-    """Whether all that there is to do is to wait for it, and what a plain answer brings (`chunk`), is the core's.
+    """A prepared Fetch.
+
+    Whether there is nothing to do but wait for its response, and what a plain response brings (`chunk`), is in the core.
 
     Attributes:
-        link, topics: what it holds for: a connection, and what was known of topics.
-        asked, ticket: what the long way has noted of the Fetch under way. call: that Fetch; None: the long way's.
+        link, topics: what the template depends on: a connection, and the topics as they were known.
+        cursor: the partition.
+        asked, ticket: what the long path has noted of the Fetch in flight.
+        call: that Fetch; None: it is the long path's.
         until: when to doubt that it will be answered.
     """
 
@@ -59,7 +63,7 @@ class FetchTemplate(FetchTemplateCore):
         self.begin(asked)
 
     def begin(self, asked: SentFetch) -> None:
-        """The long way has sent such a Fetch."""
+        """Note the Fetch that the long path has sent."""
         self.asked = asked
         self.ticket: Ticket[Cursor] = asked.tickets[0]
         self.sent = Sent(FetchResponse, self.version, (asked.node, asked))
@@ -76,14 +80,14 @@ class FetchTemplate(FetchTemplateCore):
         asked: SentFetch,
         version: int,
     ) -> FetchTemplate:
-        """The form of a Fetch that the long way sends: the last one's where it is the same."""
+        """Return the template of a Fetch that the long path sends: the last one where it is the same."""
         if last is None or not last.holds(link, topics, asked.tickets[0], version):
             return cls(link, topics, request, asked, version)
         last.begin(asked)
         return last
 
     def holds(self, link: Connection, topics: Mapping[str, Topic], ticket: Ticket[Cursor], version: int) -> bool:
-        """Whether this Fetch is of this form."""
+        """Return whether a Fetch with these is of this template."""
         return (
             link is self.link
             and topics is self.topics
@@ -94,8 +98,11 @@ class FetchTemplate(FetchTemplateCore):
 
 
 def plain(request: FetchRequest, asked: SentFetch, version: int) -> bool:
-    """Whether a Fetch has a form: of one partition whose topic, where it has an id, is the one that was read so far, of its leader, without
-    a session, and well the last time."""
+    """Return whether a Fetch can have a template.
+
+    It names one partition whose topic, where it has an id, is the one that was read so far; it goes to the leader, without a session, and
+    the last response was neither a refusal nor without records before the log's end.
+    """
     cursor = asked.tickets[0].cursor
     return (
         version >= FIRST
@@ -109,12 +116,14 @@ def plain(request: FetchRequest, asked: SentFetch, version: int) -> bool:
 
 
 def _at(request: FetchRequest, n: int) -> FetchRequest:
+    """Return the request with `n` as offset and epoch."""
     topic = request.topics[0]
     part = topic.partitions[0].replace(fetch_offset=n, last_fetched_epoch=n)
     return request.replace(topics=(topic.replace(partitions=(part,)),))
 
 
 def _answer(topic: str, topic_id: bytes, index: int, n: int) -> FetchResponse:
+    """Make a response with `n` as watermarks."""
     part = FetchPartitionData(
         partition_index=index,
         error_code=0,
@@ -129,5 +138,5 @@ def _answer(topic: str, topic_id: bytes, index: int, n: int) -> FetchResponse:
 
 
 def _difference(one: bytes, other: bytes) -> int:
-    """Where two of one length begin to differ."""
+    """Return where two byte strings of one length begin to differ."""
     return next(place for place, (first, second) in enumerate(zip(one, other, strict=True)) if first != second)

@@ -1,10 +1,9 @@
-"""Fetches on the wire: the hands of the fetch plan, for readers and consumers.
+"""Sends the Fetches of a fetch plan and takes in the responses, for readers and consumers.
 
-What it is: connections of its own to each leader (bulk never shares one with calls that must answer), one Fetch under way on each, sent
-ahead; answers wait in the kernel's buffer until the owner's thread comes for the next batch. Decoding happens in that thread, one chunk
-at a time, when it is handed out. Connections and leaders are found by tasks of the client; what they come to is put into the box, too,
-so that a poll waits for nothing else.
-May assume: one thread at a time. Must not: know groups, or what to start and stop at.
+Has connections of its own to each leader (bulk never shares one with calls that must answer), with one Fetch in flight on each, sent
+ahead; responses wait in the kernel's buffer until the owner's thread comes for the next batch. That thread decodes, one chunk at a time,
+when the chunk is returned. Connections and leaders are found by tasks of the client, whose ends are put into the mailbox, too, so that a
+poll waits for nothing else. One thread at a time. Knows no groups, nor what to start and stop at.
 """
 
 from __future__ import annotations
@@ -40,26 +39,28 @@ if TYPE_CHECKING:
     from .options import KafkaOptions
 
 _LOOK_EVERY = 1.0
-"""Seconds between two looks at who leads what is asked of a node that keeps silent, or cannot be reached yet."""
+"""Seconds between two metadata refreshes for partitions of a node that does not answer, or cannot be reached yet."""
 _SILENT = 2.0
-"""Seconds beyond `max_wait` after which a node that owes an answer counts as silent."""
+"""Seconds beyond `max_wait` after which a node that owes a response counts as silent."""
 _FULL = 0.01
-"""Seconds for which nobody is looked for who could be asked while there are records to hand out: every node had a question of ours."""
+"""Seconds for which planning is skipped while there are records to return and every node had a Fetch in flight."""
 _DOWN = 0.2
-"""Seconds for which a node that could not be reached is left alone; one that holds us to a quota names its own."""
+"""Seconds for which a node that could not be reached is left alone; for a throttled one the quota's own time holds."""
 _AGAIN = Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
 WAKE = "wake"
-"""Put into the box by `wake`: the poll returns though nothing came."""
+"""Put into the mailbox by `wake`: the poll returns though nothing came."""
 NEWS = "news"
-"""Put into the box when a task has ended: the poll looks at it."""
+"""Put into the mailbox when a task has ended: the poll looks at it."""
 
 
 class Fetcher(KafkaFetcherCore):
-    """Batches of the plan's partitions, which are handed out in turn. Decoding is the core's, and `poll` where one partition is followed.
+    """Returns the batches of the plan's partitions, in turn. Decoding is in the core, and `poll` where one partition is followed.
 
     Attributes:
-        asking: adds cursors. plan: those may be removed and sought at any time between polls. placing: partitions that join them later;
-            placed: where those began that did.
+        asking: adds cursors.
+        plan: those may be removed and sought at any time between polls.
+        placing: partitions that join them once they have a leader.
+        placed: the offsets at which those began that have joined.
     """
 
     asking: Fetches
@@ -115,7 +116,7 @@ class Fetcher(KafkaFetcherCore):
         self._resets = Resets(cluster, options, self.plan, partial(self._box.put, NEWS))
 
     def place(self, key: TopicPartition, offset: int) -> None:
-        """A partition that was waited for begins here."""
+        """Begin to read, at this offset, a partition that had no leader before."""
         self.asking.add(*key, offset).paused = key in self.placing.paused
         self.placing.forget(key)
 
@@ -133,7 +134,7 @@ class Fetcher(KafkaFetcherCore):
         self._followed, self._follow_at = topic, time.monotonic() + self._options.metadata_max_age
 
     def _handed_out(self) -> Batch | None:
-        """The next batch with records of what has come."""
+        """Return the next batch with records of those that have come; None: there is none."""
         while taken := self.plan.take():
             chunk = taken[0]
             if chunk.error is not None:
@@ -151,7 +152,7 @@ class Fetcher(KafkaFetcherCore):
         return None
 
     def polling(self, deadline: float, item: Any = None) -> Steps[Batch | None]:
-        """`poll`, as steps; `item` has come already."""
+        """Run `poll` as steps; `item` was taken from the mailbox before."""
         while True:
             if item is None:
                 until = self._only_waits()
@@ -178,18 +179,19 @@ class Fetcher(KafkaFetcherCore):
             item = None
 
     def _due(self) -> float:
-        """When there may be something to do though nothing came: after a pause, and where somebody is in doubt."""
+        """Return when to look again though nothing came: after a pause, or when a node is to be doubted."""
         now = time.monotonic()
         pauses = (until for until in self._down.values() if until > now)
         look = self._look_at if self.asking.stale and self._looking is None else float("inf")
         return min(self.plan.wakeup(now), look, self._follow_at, *self._overdue.values(), *pauses)
 
     def broken_off(self, handed: tuple[Cursor, int] | None) -> None:
-        """A signal handler broke into a poll: what it had taken from the box, was about to ask for, or would have returned comes with the
-        next one.
+        """Restore what a poll had taken, was about to ask for, or would have returned when a signal handler interrupted it.
+
+        It comes with the next poll.
 
         Args:
-            handed: the plan's when that poll began.
+            handed: the plan's `handed` when that poll began.
         """
         self._template = None
         under_way = list(self._calls.values())
@@ -203,24 +205,24 @@ class Fetcher(KafkaFetcherCore):
         self.plan.take_back(handed)
 
     def wake(self) -> None:
-        """Make a poll in another thread return now (from the I/O thread)."""
+        """Make a poll in another thread return now (called in the I/O thread)."""
         self._box.put(WAKE)
 
     def _note(self, cursor: Cursor, columns: Columns) -> None:
-        """What is to be known of a batch that is handed out: its last time, where one may have to go back to it, and what was skipped."""
+        """Note what is to be known of a batch that is returned: its last timestamp, where a reset may need it, and what was skipped."""
         if self._nearest and len(columns) and "timestamp" in columns.columns:
             cursor.last_time = columns[-1:].timestamps()[0] or -1
         for problem in columns.skipped:
             self._cluster.log.skipped(cursor.topic, cursor.partition, problem.position, problem)
 
     def _put_rest(self, chunk: KafkaChunk, position: int) -> None:
-        """What was not decoded is handed out next."""
+        """Put back what was not decoded, to be returned next."""
         self.plan.put_back(chunk.rest(position))
 
     # --- sending ---
 
     def _send_ahead(self, *, patient: bool) -> None:
-        """Send what is due, and have found what that lacks; look at doubts only when there is nothing to hand out (`patient`)."""
+        """Send what is due, and begin to look up what that lacks; look at doubts only when there is nothing to return (`patient`)."""
         asking = self.asking
         now = time.monotonic()
         self._collect()
@@ -256,7 +258,7 @@ class Fetcher(KafkaFetcherCore):
             self._look_up(now)
 
     def _grow(self) -> None:
-        """Read what the followed topic has got meanwhile."""
+        """Begin to read the partitions that the followed topic has got meanwhile."""
         topic = self._topics.get(self._followed)
         for number in topic.partitions if topic is not None else ():
             key = self._followed, number
@@ -264,7 +266,7 @@ class Fetcher(KafkaFetcherCore):
                 self.asking.add(self._followed, number, 0)
 
     def _busy(self, now: float) -> Callable[[int], bool]:
-        """Nodes that cannot be asked now."""
+        """Return a function that says whether a node cannot be asked now."""
         nodes = self._cluster.metadata.nodes
 
         def busy(node: int) -> bool:
@@ -278,7 +280,7 @@ class Fetcher(KafkaFetcherCore):
         return busy
 
     def _doubt_silent(self, now: float) -> None:
-        """Of what a node was asked that is silent, or cannot be reached, another may be the leader by now."""
+        """Look up the leaders of what a node was asked for that is silent, or cannot be reached: another may lead by now."""
         for waiting, when in self._overdue.items():
             if when <= now:
                 self._overdue[waiting] = now + _LOOK_EVERY
@@ -288,10 +290,11 @@ class Fetcher(KafkaFetcherCore):
                     self._look_for(self._calls[waiting].context.matter[1].tickets)
 
     def _wake_after(self, task: Task[Any]) -> None:
+        """Have the poll wake when the task ends."""
         after(task, self._box.put, NEWS)
 
     def _collect(self) -> None:
-        """What tasks have come to. The box only says that there is something: a signal may break in anywhere, and nothing is missed."""
+        """Take in the tasks that have ended. The mailbox only says that there are any, so that a signal handler may interrupt anywhere."""
         for address, (dialling, ask) in [*self._dialling.items()] if self._dialling else ():
             if dialling.done:
                 self._dialled(dialling, address, ask)
@@ -305,6 +308,7 @@ class Fetcher(KafkaFetcherCore):
         self._resets.collect()
 
     def _look_up(self, now: float) -> None:
+        """Begin to look up the leaders of stale topics, unless that is under way or too soon."""
         if self._looking is None and now >= self._look_at:
             topics = set(self.asking.stale)
             task = self._cluster.look(topics)
@@ -312,6 +316,7 @@ class Fetcher(KafkaFetcherCore):
             self._looking = task, topics
 
     def _looked(self, task: Task[None], topics: set[str]) -> None:
+        """Take in the end of that look-up."""
         self._looking = None
         self._look_at = time.monotonic() + self._waits.next()  # the next time: the nodes may not know it yet
         try:
@@ -322,13 +327,14 @@ class Fetcher(KafkaFetcherCore):
             self.asking.stale -= topics
 
     def _settle(self, cursor: Cursor) -> None:
-        """Nothing comes of it: find out whether its records are gone, or only slow to come."""
+        """Begin to find out whether a doubted partition's records are gone, or only slow to come."""
         until = time.monotonic() + self._options.request_timeout
         task = self._cluster.tasks.spawn(positions.earliest_local(self._cluster, cursor.key, until), f"settling {cursor.topic}")
         self._wake_after(task)
         self._settling = task, cursor, cursor.generation
 
     def _settled(self, task: Task[int], cursor: Cursor, generation: int) -> None:
+        """Take in where the leader's own disk begins."""
         self._settling = None
         try:
             local = task.result()
@@ -342,7 +348,7 @@ class Fetcher(KafkaFetcherCore):
             self.asking.settle(cursor, generation, local, self._cluster.metadata.epoch(*cursor.key))
 
     def _send(self, ask: PlannedFetch[Cursor]) -> bool:
-        """Send a Fetch; whether it was."""
+        """Send a Fetch; return whether it was sent."""
         cluster, node = self._cluster, ask.link
         known = cluster.metadata.nodes.get(node)
         if known is None:  # somebody else's metadata came meanwhile
@@ -370,18 +376,20 @@ class Fetcher(KafkaFetcherCore):
         return True
 
     def _late(self, node: int) -> float:
-        """Until when a node has to answer that is asked now; from a while before on it is doubted."""
+        """Note that a node is asked now, and when it will be doubted; return until when it has to answer."""
         soon = time.monotonic() + self._options.max_wait
         self._overdue[node] = soon + _SILENT
         return soon + self._options.request_timeout
 
     def _dial(self, address: Address, ask: PlannedFetch[Cursor]) -> None:
+        """Begin to connect to a node."""
         task = self._cluster.pool.dial(address, self._purpose)
         self._wake_after(task)  # ahead of all notes: a signal handler may break in anywhere, and what is noted must end
         self._dialling[address] = task, ask
         self._overdue[address] = time.monotonic() + _LOOK_EVERY
 
     def _dialled(self, task: Task[Connection], address: Address, ask: PlannedFetch[Cursor]) -> None:
+        """Take in how connecting ended."""
         self._overdue.pop(address, None)
         del self._dialling[address]
         try:
@@ -390,17 +398,17 @@ class Fetcher(KafkaFetcherCore):
             self._unreached(ask, why)
 
     def _unreached(self, ask: PlannedFetch[Cursor], why: TransportError) -> None:
-        """Somebody else may lead by now."""
+        """Leave a node alone for a while, and look up the leaders of what was to be asked: another may lead by now."""
         self._down[ask.link] = time.monotonic() + _DOWN
         self._look_for(ask.tickets)
         self._failed(why)
 
     def _look_for(self, tickets: Iterable[Ticket[Cursor]]) -> None:
-        """Look up who leads these by now."""
+        """Have the leaders of these partitions looked up."""
         self.asking.stale.update(ticket.cursor.topic for ticket in tickets)
 
     def _failed(self, why: WireprotoError) -> None:
-        """No leader within reach: go on trying for a while."""
+        """Note that no leader was reached; raises the error once that has lasted for `request_timeout`, or cannot pass."""
         now = time.monotonic()
         self._problem = why
         self._failing_since = self._failing_since or now
@@ -411,6 +419,7 @@ class Fetcher(KafkaFetcherCore):
     # --- answers ---
 
     def _take(self, call: Call) -> None:
+        """Take in a finished Fetch."""
         node, asked = call.context.matter
         if self._template is not None and call is self._template.call:
             self._template.call = None
@@ -440,7 +449,7 @@ class Fetcher(KafkaFetcherCore):
         self.asking.answer(asked_for, reply, call.context.version, now)
 
     def close(self) -> None:
-        """Give up what is under way, with its connections, where others would wait behind it, and the nodes' places for it."""
+        """Give up the Fetches in flight, with the connections where others would wait behind them, and the sessions on the nodes."""
         waiting = [call for call in self._calls.values() if not call.done]
         for call in waiting:
             call.cancel()
@@ -455,18 +464,18 @@ class Fetcher(KafkaFetcherCore):
         self._box.close()
 
     def calm(self) -> None:
-        """How long nobody was reached counts anew: what was asked for is not read any more."""
+        """Restart the time for which no leader was reached: the former partitions are not read any more."""
         self._failing_since = 0.0
 
     def rest(self) -> None:
-        """There is nothing left to read: give up connections, and the nodes' places. They are made anew if there is again."""
+        """Give up connections, and the sessions on the nodes: there is nothing left to read. They are made again if there is."""
         self.calm()
         for node in [*self.asking.sessions]:
             self._leave(node)
         self._cluster.drop_purpose(self._purpose)
 
     def _leave(self, node: int) -> None:
-        """End the node's session; its answer is nobody's business."""
+        """End the node's session; the response is dropped."""
         farewell, known = self.asking.farewell(node), self._cluster.metadata.nodes.get(node)
         conn = self._cluster.pool.peek(known.address, self._purpose) if known is not None else None
         if farewell is not None and conn is not None:
@@ -475,7 +484,7 @@ class Fetcher(KafkaFetcherCore):
 
 
 def leaders(metadata: Metadata) -> Callable[[Cursor], int | None]:
-    """The node to ask: a replica that the leader sent us to, or the leader."""
+    """Return the function that finds the node to ask: a replica that the leader sent us to, or the leader."""
 
     def leader(cursor: Cursor) -> int | None:
         if cursor.replica in metadata.nodes:

@@ -1,4 +1,4 @@
-"""Kafka's messages for `wireproto.wire`: those of the schema, by Apache Kafka's names, without their headers (which are messages too)."""
+"""Lists Kafka's messages for `wireproto.wire`: those of the schema, by Apache Kafka's names; their headers are messages too."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from .messages._index import VERSIONS
 
 
 def forms() -> dict[str, Form]:
-    """Every request, response, header and record of an internal log."""
+    """Return every request, response, header and record of an internal log, by name."""
     return {name: LazyForm("kafka", name, versions) for name, versions in VERSIONS.items()}

@@ -1,7 +1,7 @@
-"""A member of a classic consumer group, as states.
+"""Keeps the state of a member of a classic consumer group.
 
-What it is: what to send next and what an answer means, sans-IO. The coordinator sends what `join_request` and `sync_request` give, feeds
-the replies to `on_join` and `on_sync`, and beats beside them on a timer while `beating`.
+Says which request is next and what a reply means, sans-IO. `coordinator` sends what `join_request` and `sync_request` return, feeds the
+replies to `on_join` and `on_sync`, and sends heartbeats beside them on a timer while `beating`.
 
     state      request            on success                            on the errors that mean "join again"
     UNJOINED   JoinGroup          SYNCING                               UNJOINED, with or without the member id
@@ -9,9 +9,10 @@ the replies to `on_join` and `on_sync`, and beats beside them on a timer while `
     STABLE     Heartbeat (timer)  -                                     UNJOINED
     LEFT       -
 
-May assume: one request at a time between join and sync; heartbeats only while `beating`. Must not: send, read a clock, or know offsets.
-Errors that mean "join again": ILLEGAL_GENERATION and UNKNOWN_MEMBER_ID forget who we are (partitions are lost without a commit);
-REBALANCE_IN_PROGRESS keeps the member id (they are still ours until we join); MEMBER_ID_REQUIRED brings one.
+One request at a time between join and sync; heartbeats only while `beating`. Sends nothing, reads no clock, and knows no offsets.
+Errors that mean "join again": ILLEGAL_GENERATION and UNKNOWN_MEMBER_ID: the coordinator has forgotten the member, whose partitions are
+lost without a commit; REBALANCE_IN_PROGRESS keeps the member id (the partitions are still ours until we join); MEMBER_ID_REQUIRED
+brings one.
 """
 
 from __future__ import annotations
@@ -43,7 +44,14 @@ _FORGOTTEN = (codes.IllegalGeneration.code, codes.UnknownMemberId.code)
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """What a member tells its coordinator. Times in milliseconds."""
+    """Holds what a member sends to its coordinator.
+
+    Attributes:
+        group: the group's name.
+        topics: the subscribed ones.
+        session_timeout, rebalance_timeout: milliseconds.
+        static_name: the group.instance.id of a static member; None: a dynamic one.
+    """
 
     group: str
     topics: tuple[str, ...]
@@ -53,13 +61,17 @@ class GroupSettings:
 
 
 class Membership:
-    """State of one member.
+    """Keeps the state of one member.
 
     Attributes:
+        settings: what the member sends.
         state: one of the four above.
-        member, generation, protocol: as the coordinator gave them; protocol is the assignor's name.
+        member: the member id that the coordinator gave; "" before.
+        generation: that of the last join; -1: none.
+        protocol: the assignor's name, as the coordinator chose it.
+        leading: whether the member is the group's leader, which assigns the partitions.
         assignment: what is ours; meaningful in STABLE, and until the next join.
-        lost: set when the coordinator forgot us: what was assigned may belong to others already.
+        lost: whether the coordinator forgot the member: what was assigned may belong to others already.
     """
 
     __slots__ = ("_others", "assignment", "generation", "leading", "lost", "member", "protocol", "settings", "state")
@@ -76,13 +88,13 @@ class Membership:
         self._others: Mapping[str, tuple[str, ...]] = {}
 
     def wanted_topics(self) -> tuple[str, ...]:
-        """Topics of all members, of which the leader needs the partition counts before it can sync; own ones otherwise."""
+        """Return the topics whose partition counts are needed: for the leader, before it can sync, those of all members; else our own."""
         if not self.leading:
             return self.settings.topics
         return tuple(sorted({topic for topics in self._others.values() for topic in topics}))
 
     def join_request(self) -> JoinGroupRequest:
-        """Ask to become, or stay, a member. Answered when all members have asked or the rebalance timeout is over."""
+        """Make the request to become, or stay, a member. It is answered when all members have joined or the rebalance timeout is over."""
         settings = self.settings
         subscription = assignor.encode_subscription(settings.topics)
         return JoinGroupRequest(
@@ -96,7 +108,11 @@ class Membership:
         )
 
     def on_join(self, reply: JoinGroupResponse) -> None:
-        """Take in the answer; raises the broker's error unless it only means to ask again. One that comes after we left changes nothing."""
+        """Take in the reply to a join. One that comes after the member has left changes nothing.
+
+        Raises:
+            the broker's error, unless it only means to join again.
+        """
         if self.state == LEFT:
             return
         if reply.error_code == codes.MemberIdRequired.code:
@@ -113,7 +129,13 @@ class Membership:
         self.state = SYNCING
 
     def sync_request(self, partitions: Mapping[str, int]) -> SyncGroupRequest:
-        """Ask for our part; the leader hands in everybody's, for which it needs the number of `partitions` per topic."""
+        """Make the request for our assignment; the leader's has the assignments of all members.
+
+        Args:
+            partitions: the number of partitions of each topic, for the leader.
+        Raises:
+            Malformed: the coordinator chose an assignor that we did not offer.
+        """
         shares: Mapping[str, Sequence[TopicPartition]] = {}
         if self.leading:
             if self.protocol not in assignor.ASSIGNORS:
@@ -133,8 +155,11 @@ class Membership:
         )
 
     def on_sync(self, reply: SyncGroupResponse) -> None:
-        """Take in our part; raises the broker's error unless it only means to join again. None of ours when we have left or are to join
-        again by now."""
+        """Take in our assignment. It is ignored when the member has left or is to join again by now.
+
+        Raises:
+            the broker's error, unless it only means to join again.
+        """
         if self.state != SYNCING:
             return
         if reply.error_code:
@@ -145,6 +170,7 @@ class Membership:
         self.state = STABLE
 
     def heartbeat_request(self) -> HeartbeatRequest:
+        """Make the heartbeat of this member and generation."""
         settings = self.settings
         return HeartbeatRequest(
             group_id=settings.group,
@@ -155,14 +181,16 @@ class Membership:
 
     @property
     def beating(self) -> bool:
-        """Whether the coordinator expects heartbeats of us: from the sync on, also while a rebalance waits for our next join."""
+        """Return whether the coordinator expects heartbeats: from the sync on, also while a rebalance waits for our next join."""
         return self.generation >= 0 and bool(self.member) and self.state in (UNJOINED, STABLE)
 
     def on_heartbeat(self, reply: HeartbeatResponse, generation: int) -> bool:
-        """Take in a beat's answer; one that belongs to an earlier generation says nothing about this one. Whether we have to join again.
+        """Take in the reply to a heartbeat of `generation`; that of an earlier generation says nothing about this one.
 
+        Returns:
+            whether the member has to join again, and did not know that.
         Raises:
-            the broker's error, when it is none that a membership goes on after.
+            the broker's error, when a membership cannot continue after it.
         """
         code = reply.error_code
         if not code or generation != self.generation or not self.beating:
@@ -177,7 +205,7 @@ class Membership:
         raise codes.error(code, f"group {self.settings.group!r}", message=reply.NAME)
 
     def leave_request(self, version: int) -> LeaveGroupRequest:
-        """From v3 on members are a list."""
+        """Make the request to leave; from v3 on members are a list."""
         settings = self.settings
         if version < 3:
             return LeaveGroupRequest(group_id=settings.group, member_id=self.member)
@@ -190,30 +218,31 @@ class Membership:
             self.state = UNJOINED
 
     def forget(self) -> None:
-        """The coordinator does not know us (any more), or we have left because polls stayed away: start as a newcomer."""
+        """Start as a new member: the coordinator does not know us (any more), or we have left for want of polls."""
         self.member = ""
         self.generation = -1
         self.lost = True
         self.rejoin()
 
     def leave(self) -> None:
-        """For good."""
+        """Leave for good."""
         self.state = LEFT
 
     def fenced(self) -> None:
-        """Another took our static name: no member any more, and none again, or the two would throw each other out for ever."""
+        """End the membership for good: another member took our static name. Joining again would have the two fence each other for ever."""
         self.generation = -1
         self.lost = True
         self.state = LEFT
 
     def refused_commit(self, code: int) -> bool:
-        """Whether an error of a commit says that what we held is no longer ours; takes it in."""
+        """Take in the error code of a commit; return whether it says that the partitions are no longer ours."""
         if code not in (*_FORGOTTEN, codes.RebalanceInProgress.code):
             return False
         self._refused(code, "OffsetCommitResponse")
         return True
 
     def _refused(self, code: int, message: str) -> None:
+        """Take in an error code that means "join again"; raises any other."""
         if code == codes.RebalanceInProgress.code:
             self.rejoin()
         elif code in _FORGOTTEN:

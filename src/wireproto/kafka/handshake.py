@@ -1,9 +1,9 @@
-"""What happens on a connection before its first request: versions, then authentication.
+"""Prepares a connection for its first request: versions, then authentication.
 
     ApiVersions (newest; v0 when that is refused or not understood)
     SaslHandshake v1, SaslAuthenticate …            only when credentials are given
 
-May assume: a fresh connection and a deadline. Must not: reconnect, show what authenticates, or block: these are steps of a task.
+Steps of a task over a fresh connection, with a deadline; they do not reconnect, block, or show credentials.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _SCRAM = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _ASKED_IN = 4  # brokers since 3.9 know it; version 5 adds a check of the node's identity alone, and older ones would be asked twice
 _USED = 0.85, 0.95
-"""The part of a session that is used, by chance between these as by Java's client, so that not all connections are made anew at once."""
+"""The part of a session that is used, random between these as in Java's client, so that connections are not all renewed at once."""
 _NOTHING_KNOWN = Versions({ApiVersionsRequest.API_KEY: (0, _ASKED_IN)})
 
 
@@ -38,8 +38,9 @@ def handshake(conn: Connection, until: float, options: KafkaOptions) -> Steps[No
     """Make a fresh connection ready for requests; `conn.context` is then an `Agreed`.
 
     Raises:
-        Unreachable: what answers does not speak Kafka. AuthError: credentials refused, or missing. TimedOut, Disconnected: also where the
-        broker hangs up instead of answering to credentials, which old ones do to refuse them, and all when they go down.
+        Unreachable: what answers does not speak Kafka. AuthError: credentials refused, or missing. TimedOut.
+        Disconnected: also where the broker closes the connection instead of answering to credentials, which old brokers do to refuse them,
+            and all do when they shut down.
     """
     agreed = wire.Agreed(_NOTHING_KNOWN, options.client_id.encode())
     conn.context = agreed
@@ -50,7 +51,11 @@ def handshake(conn: Connection, until: float, options: KafkaOptions) -> Steps[No
 
 
 def ask_versions(conn: Connection, until: float) -> Steps[Versions]:
-    """Ask the node what it speaks, in a version that most know and then in version 0."""
+    """Ask the node for the versions that it speaks, by a version of ApiVersions that most know and then by version 0.
+
+    Raises:
+        Unreachable: what answers does not speak Kafka. ConnectError: the node refuses both. TimedOut, Disconnected.
+    """
     agreed: wire.Agreed = conn.context
     for version in (_ASKED_IN, 0):
         request = (
@@ -69,11 +74,15 @@ def ask_versions(conn: Connection, until: float) -> Steps[Versions]:
 
 
 def authenticate(conn: Connection, name: str, mechanism: Mechanism, until: float) -> Steps[None]:
-    """Have the SASL conversation, once a connection.
+    """Run the SASL exchange, once a connection.
 
-    Where the broker limits a session (KIP-368), nobody authenticates again on the connection: some time before its end (`Agreed.until`) the
-    client connects anew, with a token that is new where `token` is a callable. Behind it the broker hangs up at the next request, unserved.
-    The mechanism works in a worker thread: it may derive keys, ask for a token by HTTP, or call the user.
+    Where the broker limits a session (KIP-368), the connection is not authenticated again: some time before the session's end
+    (`Agreed.until`) the client makes a new one, with a new token where `token` is a callable. After the end the broker closes the
+    connection at the next request, unserved. The mechanism runs in a worker thread: it may derive keys, ask for a token by HTTP, or call
+    the user's code.
+
+    Raises:
+        AuthError: credentials refused, or the mechanism not offered. Disconnected: the broker closed the connection. TimedOut.
     """
     try:
         offer: SaslHandshakeResponse = yield from wire.asking(conn, SaslHandshakeRequest(mechanism=name), until, version=1)
@@ -103,7 +112,7 @@ def authenticate(conn: Connection, name: str, mechanism: Mechanism, until: float
 
 
 def make_mechanism(name: str, options: KafkaOptions) -> Mechanism:
-    """Our side of a SASL mechanism; raises OptionError when credentials are missing."""
+    """Make the client side of a SASL mechanism. Raises OptionError when credentials are missing."""
     if name == "OAUTHBEARER":
         if options.token is None:
             raise OptionError("OAUTHBEARER needs a token: a value, env:NAME, file:PATH or a callable")

@@ -1,7 +1,6 @@
-"""How far a member of a group is behind the ends of its partitions.
+"""Computes how far a member of a group is behind the ends of its partitions.
 
-What it is: one question to all leaders; where a partition has none, or a leader does not answer, an error with what the others answered.
-Must not: keep anything.
+One request to each leader; where a partition has none, or a leader does not answer, an error with the lags of the others. Keeps nothing.
 """
 
 from __future__ import annotations
@@ -22,12 +21,16 @@ if TYPE_CHECKING:
 def lagging(
     cluster: KafkaCluster, cursors: Mapping[TopicPartition, Cursor], waiting: Collection[TopicPartition], until: float, *, committed: bool
 ) -> Steps[dict[TopicPartition, int]]:
-    """Offsets between each cursor and its partition's end.
+    """Return the offsets between each cursor and its partition's end.
 
     Args:
-        waiting: partitions that had no leader yet to tell where they begin.
+        cursors: what is read, by partition.
+        waiting: partitions that have had no leader yet that could say where they begin.
+        until: the deadline, a time.monotonic() value.
+        committed: whether the end is the last stable offset instead of the high watermark.
     Raises:
-        LeaderNotAvailable: of one of these, and of one without a leader now. Any error has what the others lag behind in `known`.
+        LeaderNotAvailable: of a partition in `waiting`, or of one without a leader now. The broker's error, TimedOut. `known` of any error
+            has the lags of the other partitions.
     """
     ends: dict[TopicPartition, int] = {}
     without, asked = set(waiting), dict.fromkeys(cursors, positions.LATEST_TIME)

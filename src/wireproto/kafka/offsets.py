@@ -1,8 +1,7 @@
-"""Committed offsets: where a group resumes.
+"""Commits and fetches offsets: where a group resumes.
 
-What it is: OffsetCommit and OffsetFetch in every version from 1 on, to the group's coordinator, with retries. Since v10 they name topics by
-id; where an id is not known the newest version that takes names is spoken.
-Must not: keep anything.
+OffsetCommit and OffsetFetch in every version from 1 on, to the group's coordinator, with retries. Since v10 they name topics by id; where
+an id is not known the newest version that takes names is spoken. Keeps nothing.
 """
 
 from __future__ import annotations
@@ -43,16 +42,21 @@ _WITHIN_BY_ID, _WITH_MEMBER = 6, 3
 _FETCH_BY_ID = 10
 _FETCH_GROUPS = 8
 _PENDING = 1.0
-"""Seconds for which an offset that a transaction holds is waited for, where the others are wanted without it."""
+"""Seconds for which an offset that an open transaction may change is waited for, where the others are wanted without it."""
 Codes = dict[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A group's member, and what it has to commit: what another one commits for it, who is refused as it would be (KIP-447).
+    """A group's member, and the offsets to commit: for a commit by a transaction, which is refused as the member's own would be (KIP-447).
 
     Attributes:
-        offsets: where the group is to go on. epochs: leader epochs of the last batches before these, where they are known.
+        group: the group's name.
+        member: the member id.
+        generation: the member's generation.
+        static_name: the group.instance.id; None: a dynamic member.
+        offsets: where the group is to resume.
+        epochs: leader epochs of the last batches before these, where they are known.
     """
 
     group: str
@@ -64,6 +68,7 @@ class Standing:
 
 
 def _grouped(keys: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Return partition numbers by topic, in order."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(keys):
         topics.setdefault(topic, []).append(partition)
@@ -71,6 +76,7 @@ def _grouped(keys: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def _ids(cluster: KafkaCluster, topics: Iterable[str]) -> dict[str, bytes]:
+    """Return the ids of topics; zeros: not known."""
     known = cluster.metadata.topics
     return {name: known[name].id if name in known else NO_ID for name in topics}
 
@@ -88,13 +94,17 @@ def committing(
     ours: Iterable[int] = (),
     epochs: Mapping[TopicPartition, int] | None = None,
 ) -> Steps[Codes]:
-    """Store offsets; the code of each partition, which is 0 or one of `ours`: codes that the caller deals with.
+    """Commit offsets.
 
     Args:
-        epochs: leader epochs of the last batches before these offsets, where they are known; kept beside them.
-
+        group: its name. offsets: by partition. until: the deadline, a time.monotonic() value. to: the route to the coordinator.
+        member, generation, static_name: of the member that commits; none: for a group without members.
+        ours: error codes that are returned instead of raised.
+        epochs: leader epochs of the last batches before these offsets, where they are known; stored beside them.
+    Returns:
+        the code of each partition: 0 or one of `ours`.
     Raises:
-        the broker's error for any other code, after retries where it is retriable.
+        the broker's error for any other code, after retries where it is retriable. TimedOut.
     """
     known = frozenset(ours)
     ids: dict[str, bytes] = {}  # of each attempt: a topic may have been made again
@@ -154,7 +164,14 @@ def committing(
 def committing_within(
     cluster: KafkaCluster, transaction: str, who: Identity, standing: Standing, until: float, *, cap: int | None
 ) -> Steps[None]:
-    """Store offsets as part of a transaction (TxnOffsetCommit, at the group's coordinator); raises what any partition is refused with."""
+    """Commit offsets as part of a transaction (TxnOffsetCommit, at the group's coordinator).
+
+    Args:
+        transaction: the transactional id. who: its producer id and epoch. standing: member and offsets.
+        until: the deadline, a time.monotonic() value. cap: the newest version to use.
+    Raises:
+        the broker's error that a partition is refused with. TimedOut.
+    """
     group, offsets = standing.group, standing.offsets
     ids: dict[str, bytes] = {}  # of each attempt, as in `committing`
 
@@ -211,12 +228,12 @@ def committing_within(
 
 
 def commit(cluster: KafkaCluster, group: str, offsets: Mapping[TopicPartition, int], deadline: float, **how: Any) -> Codes:
-    """`committing`, waited for."""
+    """Run `committing`, and wait for it."""
     return cluster.drive(committing(cluster, group, offsets, deadline, **how), deadline)
 
 
 def fetch_request(group: str, keys: Iterable[TopicPartition], ids: Mapping[str, bytes], version: int) -> OffsetFetchRequest:
-    """The question for one group; offsets that a transaction may still take back are waited for where that can be said (v7 on)."""
+    """Make the request for one group; from v7 on it has the broker wait for offsets that a transaction may still take back."""
     topics, stable = _grouped(keys), version >= 7
     if version < _FETCH_GROUPS:
         named = tuple(OffsetFetchRequestTopic(name=name, partition_indexes=tuple(numbers)) for name, numbers in topics.items())
@@ -235,12 +252,15 @@ def read_offsets(
     epochs: dict[TopicPartition, int] | None = None,
     pending: set[TopicPartition] | None = None,
 ) -> tuple[dict[TopicPartition, int], BrokerError | None]:
-    """Offsets in an answer (partitions without one are left out), and its first error; `epochs` takes what is known of theirs, `pending`
-    the partitions whose offset an open transaction may change, which are an error else.
+    """Read the offsets in a response, and its first error; partitions without an offset are left out.
 
     Args:
-        keys: what was asked for: one that is not answered is no partition without a commit, or it would begin elsewhere.
+        group: its name, for errors.
+        reply: the response.
+        keys: what was asked for: a partition that the response leaves out is not one without a commit, or it would begin elsewhere.
         ids: of the topics as they were asked for: metadata may know others by now.
+        epochs: takes the leader epochs committed with the offsets.
+        pending: takes the partitions whose offset an open transaction may change; None: that is an error.
     """
     found: dict[TopicPartition, int] = {}
     entry: Any = reply.groups[0] if reply.groups else reply
@@ -274,13 +294,15 @@ def fetching(
     epochs: dict[TopicPartition, int] | None = None,
     pending: set[TopicPartition] | None = None,
 ) -> Steps[dict[TopicPartition, int]]:
-    """Committed offsets of a group; partitions without one are left out. `epochs` takes the leader epochs committed with them.
+    """Fetch the committed offsets of a group; partitions without one are left out.
 
     Args:
+        group: its name. keys: the partitions. until: the deadline, a time.monotonic() value. to: the route to the coordinator.
+        epochs: takes the leader epochs committed with the offsets.
         pending: takes those whose offset an open transaction may change, once they have been waited for a moment; they are left out. None:
             they are waited for.
     Raises:
-        UnstableOffsetCommit: of these partitions, which it names.
+        UnstableOffsetCommit: of these partitions, which it names. Any other error of the broker, after retries. TimedOut.
     """
     wanted = tuple(keys)
     enough = time.monotonic() + _PENDING

@@ -1,7 +1,7 @@
-"""Options of the Kafka adapter.
+"""Defines the options of the Kafka adapter.
 
-What it is: one frozen dataclass for the client and for its roles: what the URL or `connect` sets is the default of every role, and each
-role takes those of `ROLES` for itself. Times are seconds, sizes bytes.
+One frozen dataclass for the client and for its roles: what the URL or `connect` sets is the default of every role, and each role takes
+those of `ROLES` for itself. Times are seconds, sizes bytes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MEMBER: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaOptions(CommonOptions):
-    """Beside what all clients take:
+    """Options of Kafka clients and roles, beside those of `CommonOptions`.
 
     Attributes:
         sasl: mechanism; None goes by what is given: `user` means PLAIN, `token` OAUTHBEARER, SCRAM is never guessed.
@@ -150,7 +150,7 @@ class KafkaOptions(CommonOptions):
 
     @property
     def mechanism(self) -> str | None:
-        """The SASL mechanism to use."""
+        """Return the SASL mechanism to use; None: no authentication."""
         if self.sasl is not None:
             return self.sasl
         if self.token is not None:
@@ -159,13 +159,14 @@ class KafkaOptions(CommonOptions):
 
     @classmethod
     def from_mapping(cls, *layers: Mapping[str, Any]) -> Self:
-        """As in `CommonOptions`; acks=-1 is another word for all."""
+        """Make options as `CommonOptions` does; acks=-1 means all."""
         return super().from_mapping(*map(_words, layers))
 
     def for_role(self, role: str, given: Mapping[str, Any]) -> Self:
-        """As in `CommonOptions`; acks=-1 is another word for all."""
+        """Make a role's options as `CommonOptions` does; acks=-1 means all."""
         return super().for_role(role, _words(given))
 
 
 def _words(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Replace acks=-1 by its name."""
     return {**given, "acks": "all"} if given.get("acks") in (-1, "-1") else given

@@ -1,6 +1,6 @@
-"""From a record to a Produce request: checks before anything is taken, sizes, builders, messages.
+"""Turns records into Produce requests: checks before anything is taken, sizes, builders, messages.
 
-What it is: the pure parts of sending. Must not: send.
+The pure parts of sending; sends nothing.
 
     bytes of a record in a v2 batch, at most    5 length + 1 attributes + 10 timestamp + 5 offset + 5 + key + 5 + value + 5 + headers
 """
@@ -23,14 +23,21 @@ BY_ID = 13
 """From this version on Produce names topics by their ids."""
 
 _NEAR = 1024
-"""Bytes that a record without very many headers takes more than it has, at most: one that is less below the limit is measured."""
+"""Bytes of overhead of a record without very many headers, at most: one that is less than this below the limit is measured."""
 
 Key = tuple[str, int]
 """Topic and partition: the key of a queue."""
 
 
 def check_record(options: KafkaOptions, size: int, headers: object, timestamp: int | None, topic: str) -> None:
-    """Refuse what the broker could not take; raises ValueUnsupported."""
+    """Refuse a record that the broker could not take.
+
+    Args:
+        options: of the producer. size: bytes of the record. headers: true if it has any. timestamp: milliseconds since 1970, or None.
+        topic: for the error.
+    Raises:
+        ValueUnsupported: the record cannot be sent.
+    """
     if size + BATCH_OVERHEAD > options.max_request_size:
         raise ValueUnsupported(f"a record of about {size} bytes is larger than max_request_size ({options.max_request_size})", topic=topic)
     if timestamp is not None and timestamp < 0:
@@ -55,14 +62,14 @@ def check_columns(options: KafkaOptions, table: Columns, topic: str) -> None:
 
 
 def check_size(options: KafkaOptions, size: int, topic: str) -> None:
-    """Refuse a record whose batch is of this size; raises ValueUnsupported."""
+    """Refuse a record whose batch is of this size in bytes; raises ValueUnsupported."""
     if size > options.max_request_size:
         text = f"a record of {size} bytes is larger than max_request_size ({options.max_request_size})"
         raise ValueUnsupported(text, topic=topic)
 
 
 def _large(table: Columns, bound: int) -> Iterator[int]:
-    """The rows of more than so many bytes. A part without one costs a look: most often the whole table."""
+    """Yield the rows larger than `bound` bytes, by bisection. A part without one costs one look: most often the whole table."""
     parts = [(0, len(table))]
     while parts:
         start, stop = parts.pop()
@@ -76,14 +83,17 @@ def _large(table: Columns, bound: int) -> Iterator[int]:
 
 
 def _size_alone(options: KafkaOptions, table: Columns, row: int) -> int:
-    """Bytes of a batch of this row."""
+    """Return the bytes of a batch of this row."""
     builder = KafkaBatchBuilder(magic=options.message_format)
     builder.append_columns(table, row, row + 1, 0)
     return builder.size
 
 
 def builder_factory(options: KafkaOptions) -> Callable[[], KafkaBatchBuilder]:
-    """Makes the batch builders that these options ask for; a record beyond `limit` has a batch of its own, where it is met and refused."""
+    """Return a factory of batch builders for these options.
+
+    A record beyond the builder's `limit` gets a batch of its own, and is refused there.
+    """
     limit = min(options.batch_size, options.max_request_size)
 
     return partial(KafkaBatchBuilder, magic=options.message_format, compression=options.compression, limit=limit)
@@ -104,23 +114,27 @@ def requests(batches: list[OutBatch], limit: int) -> Iterator[list[OutBatch]]:
 
 
 def version_cap(options: KafkaOptions, nameless: bool) -> int | None:
-    """The newest version of Produce that carries this format, and that names the topics as we can (`nameless`: one without an id)."""
+    """Return the newest version of Produce that carries this format and names the topics; None: any.
+
+    Args:
+        nameless: whether a topic has no id.
+    """
     if options.message_format < 2:
         return 1 if options.message_format == 0 else 2
     return BY_ID - 1 if nameless else None
 
 
 def sealed(batch: OutBatch, transactional: bool = False) -> Any:
-    """The bytes of a batch under its numbers."""
+    """Return the bytes of a batch with its producer id, epoch and sequence."""
     who = batch.identity
     return batch.builder.seal(who.producer_id, who.epoch, batch.sequence, transactional=transactional)
 
 
 def halves(batch: OutBatch, make_builder: Callable[[], KafkaBatchBuilder]) -> Parts | None:
-    """What goes on in the place of a batch that was too large as one, numbered as its records were; None: it has to be refused.
+    """Return the two batches that replace one that was too large, numbered as its records were; None: it has to be refused.
 
-    Not split is a batch whose earlier sending was not answered: should that be stored, a broker that has allowed less since would not
-    know its halves again, and take them for news.
+    A batch whose earlier sending was not answered is not split: should that be stored, a broker that has lowered its limit since would not
+    recognise the halves, and store the records again.
     """
     if batch.count < 2 or batch.doubtful:
         return None
@@ -129,9 +143,12 @@ def halves(batch: OutBatch, make_builder: Callable[[], KafkaBatchBuilder]) -> Pa
 
 
 def others(batch: OutBatch, refused: Sequence[int], make_builder: Callable[[], KafkaBatchBuilder]) -> Parts | None:
-    """What goes on in the place of a batch in which the broker refused these records, which are in order: all others, as one batch. Its
-    numbers begin with the whole's, so that it follows what is there; what was sent behind the whole does not follow it, and starts over.
-    None: as of `halves`."""
+    """Return the batch that replaces one in which the broker refused these records (indexes, in order): all others.
+
+    Its sequence is that of the whole, so that it follows what is stored; what was sent behind the whole does not follow it, and starts
+    over.
+    None: as of `halves`.
+    """
     if batch.doubtful or len(refused) == batch.count:
         return None
     starts, stops = [0, *(index + 1 for index in refused)], [*refused, batch.count]
@@ -139,7 +156,7 @@ def others(batch: OutBatch, refused: Sequence[int], make_builder: Callable[[], K
 
 
 def _parts(batch: OutBatch, make_builder: Callable[[], KafkaBatchBuilder], shares: list[list[tuple[int, int]]]) -> Parts | None:
-    """A batch of each share, which lists runs of rows; None: a builder takes less than the whole's did."""
+    """Make a batch of each share, which lists runs of rows; None: a builder takes less than that of the whole did."""
     topic, partition = batch.key
     rows, _ = decode_kafka(sealed(batch), topic=topic, partition=partition, fetch_offset=0)
     parts = Parts(batch)
@@ -158,7 +175,12 @@ def _parts(batch: OutBatch, make_builder: Callable[[], KafkaBatchBuilder], share
 def request(
     batches: list[OutBatch], ids: Mapping[str, bytes], acks: int, timeout_ms: int, transaction: str | None = None
 ) -> ProduceRequest:
-    """One request with at most one batch of each partition; `ids` has those of all topics. `transaction`: the transactional id."""
+    """Make one request with at most one batch of each partition.
+
+    Args:
+        batches: the batches. ids: of all topics of them. acks: -1, 0 or 1. timeout_ms: milliseconds that the leader may take.
+        transaction: the transactional id; None: no transaction.
+    """
     parts: dict[str, list[PartitionProduceData]] = {}
     for batch in batches:
         topic, partition = batch.key

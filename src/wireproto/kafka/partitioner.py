@@ -1,10 +1,9 @@
-"""Which partition a record goes to when its sender names none.
+"""Chooses the partition of a record that names none.
 
-What it is: Kafka's default choice. A key picks by its murmur2 hash, so that every client that hashes like the Java one sends equal
-keys to the same partition; records without a key stick to one partition until about a batch's worth of bytes has gone there, then move
-to another: full batches at an even spread.
-May assume: the number of partitions, and which of them have a leader that answers. Must not: read a clock, or hold randomness of its own;
-the caller passes a source of it.
+Kafka's default choice. A key picks by its murmur2 hash, so that every client that hashes like the Java one sends equal keys to the same
+partition; records without a key stick to one partition until about a batch's worth of bytes has gone there, then move to another: full
+batches at an even spread. Reads no clock and has no randomness of its own: the caller passes a source of it, the number of partitions, and
+which of them have a leader that answers.
 
     partition_for_key(key, partitions)      (murmur2(key) & 0x7fffffff) % partitions, in the core
 """
@@ -35,7 +34,7 @@ class Sticky:
         self._room = 0
 
     def pick(self, size: int, available: Sequence[int]) -> int:
-        """The partition for a record of `size` bytes; `available` lists those that may be chosen (never empty)."""
+        """Return the partition for a record of `size` bytes; `available` lists those that may be chosen (never empty)."""
         if self._room <= 0 or self._current not in available:
             others = [p for p in available if p != self._current] if len(available) > 1 else available
             self._current = self._choose(others)
@@ -44,6 +43,6 @@ class Sticky:
         return self._current
 
     def lend(self) -> int:
-        """What is left of the stride, for somebody else to count down."""
+        """Take what is left of the stride, in bytes, for the caller to count down."""
         room, self._room = self._room, 0
         return room

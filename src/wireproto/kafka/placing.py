@@ -1,7 +1,7 @@
-"""Partitions of one role that had no leader when it began to read, or sought: where they begin is asked for until a leader can answer.
+"""Finds where partitions begin that had no leader when a role began to read, or sought: asks until a leader can answer.
 
-What it is: one task of the client while any are left; what it finds is taken in by the role's own thread, which then reads them beside the
-others. May assume: one thread at a time, the task aside. Must not: hold up the partitions that have leaders.
+One task of the client while any are left; what it finds is taken in by the role's own thread, which then reads these partitions beside the
+others, which are not delayed. One thread at a time, apart from the task.
 """
 
 from __future__ import annotations
@@ -32,20 +32,24 @@ class Finding(Protocol):
         options: KafkaOptions,
         *,
         leaderless: set[TopicPartition] | None = None,
-    ) -> Steps[dict[TopicPartition, int]]: ...
+    ) -> Steps[dict[TopicPartition, int]]:
+        """See `timing.finding`."""
 
 
 _AGAIN = Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
 
 
 class Placing:
-    """See the module. It knows no role, so that its task keeps none that the program lets go of.
+    """Keeps the partitions without a leader; see the module.
+
+    Holds no role, so that its task does not keep a role from being garbage-collected.
 
     Args:
         news: called when there is something to `collect`, from any thread.
 
     Attributes:
-        waiting: where they are to begin. paused: those of them that are paused.
+        waiting: where they are to begin, by partition.
+        paused: those of them that are paused.
     """
 
     def __init__(self, cluster: KafkaCluster, options: KafkaOptions, news: Callable[[], object]) -> None:
@@ -60,7 +64,7 @@ class Placing:
         self._finding: Finding | None = None
 
     def add(self, requests: Mapping[TopicPartition, Request], finding: Finding) -> None:
-        """Ask for these until they are found, and `collect` gives them."""
+        """Ask for these until they are found, and `collect` yields them."""
         self._finding = finding
         self.waiting |= requests
         for key in requests:
@@ -68,13 +72,14 @@ class Placing:
         self._ask()
 
     def _ask(self) -> None:
+        """Begin the task, if partitions are waiting and it is not running."""
         if self.waiting and (self._task is None or self._task.done):
             self._found = {}
             assert self._finding is not None
             self._task = self._cluster.tasks.spawn(self._asking(self._found, self._finding), "looking for leaders")
 
     def _asking(self, found: dict[TopicPartition, tuple[Request, int]], finding: Finding) -> Steps[None]:
-        """The task. `found` is its own: what another one is asked for is another matter."""
+        """Look for the offsets of the waiting partitions, until all are found. `found` belongs to this task alone; the next has another."""
         waits = Waits(_AGAIN)
         while left := {key: request for key, request in [*self.waiting.items()] if key not in found or found[key][0] is not request}:
             until = time.monotonic() + self._options.request_timeout
@@ -95,7 +100,7 @@ class Placing:
             yield time.monotonic() + waits.next()
 
     def collect(self) -> Iterator[tuple[TopicPartition, int]]:
-        """What is found, until `forget`. Raises what does not pass: the next call asks again."""
+        """Yield (partition, offset) of what is found, until `forget`. Raises an error that does not pass; the next call asks again."""
         if not self.waiting:
             return
         yield from [(key, offset) for key, (request, offset) in [*self._found.items()] if self.waiting.get(key) is request]
@@ -105,12 +110,12 @@ class Placing:
             raise fresh(problem)
 
     def forget(self, key: TopicPartition) -> None:
-        """It is read."""
+        """Drop a partition from the waiting ones: it is read now."""
         self.waiting.pop(key, None)
         self.paused.discard(key)
 
     def drop(self) -> None:
-        """They are not read any more."""
+        """Drop all waiting partitions: they are not read any more."""
         self.waiting.clear()
         self.paused.clear()
         self._found = {}

@@ -1,14 +1,14 @@
-"""EARLIEST, LATEST, a time or positions, as offsets of partitions.
+"""Resolves EARLIEST, LATEST, times and positions to offsets of partitions.
 
-What it is: ListOffsets for many partitions at once, each sent to its leader, with retries, of UNKNOWN_SERVER_ERROR too, for nothing comes
-of asking twice. `flow.resolve` says what is asked of which.
+ListOffsets for many partitions at once, each sent to its leader, with retries; of UNKNOWN_SERVER_ERROR too, for asking twice does no harm.
+`flow.resolve` says what is asked of which partition.
 
     request                  ListOffsets timestamp
     EARLIEST                 -2
     LATEST                   -1: high watermark, or last stable offset for readers of committed records
     (`earliest_local`)       -4: what the leader has on its own disk
-    AtTime(ms)               ms, at least 0, for what is below is Kafka's own words; -1 comes back when nothing is that late: LATEST then,
-                             as it was asked for before, so that what is appended meanwhile lies behind it
+    AtTime(ms)               ms, at least 0, for values below have meanings of their own; -1 is returned when nothing is that late: LATEST
+                             then, as it was asked for before, so that what is appended meanwhile lies behind it
     Position                 nothing is asked
 """
 
@@ -34,12 +34,12 @@ LATEST_TIME, EARLIEST_TIME, _LOCAL_TIME = -1, -2, -4
 _LOCAL_SINCE = 8
 _TIERED_TIMEOUT = 30_000
 _ELECTION = 1.0
-"""Seconds in which a partition without a leader is waited for, where it is to hold up no others: an election takes no longer."""
+"""Seconds for which a partition without a leader is waited for, where it must not delay others: an election takes no longer."""
 PLACES = Resolver(LogOffset)
 
 
 def offset_in(key: TopicPartition, place: object, what: str) -> int:
-    """The offset of a position in this partition; raises OptionError for anything else."""
+    """Return the offset of a position in this partition; raises OptionError for anything else."""
     position = PLACES.position(key, place, what)
     assert isinstance(position, LogOffset)
     return position.offset
@@ -53,11 +53,15 @@ def finding(
     committed: bool,
     leaderless: set[TopicPartition] | None = None,
 ) -> Steps[tuple[dict[TopicPartition, int], dict[TopicPartition, int]]]:
-    """Offsets that these requests mean now, and the ends of the partitions that are asked for a time, as they were before. No time lies
-    behind its partition's end.
+    """Resolve requests to offsets now.
 
     Args:
+        requests: by partition. until: the deadline, a time.monotonic() value.
+        committed: whether LATEST is the last stable offset instead of the high watermark.
         leaderless: takes the partitions that have no leader, which are left out; None: they are waited for.
+    Returns:
+        the offsets; and the ends of the partitions that are asked for a time, as they were before that: no time resolves to an offset
+        behind its partition's end.
     Raises:
         the broker's error, TimedOut; `known` has the positions that were found, without times.
     """
@@ -82,7 +86,7 @@ def finding(
 
 
 def _timestamp(request: Request) -> int:
-    """What is asked for first: where that is a time, the end."""
+    """Return the ListOffsets timestamp to ask for first: for a time, the end."""
     return EARLIEST_TIME if isinstance(request, Earliest) else LATEST_TIME
 
 
@@ -96,13 +100,16 @@ def listing(
     leaderless: set[TopicPartition] | None = None,
     into: dict[TopicPartition, int] | None = None,
 ) -> Steps[dict[TopicPartition, int]]:
-    """Ask the leaders, all at once; partitions that are refused with a retriable code are asked for again.
+    """Ask the leaders for offsets, all at once; partitions that are refused with a retriable code are asked for again.
 
     Args:
-        times: what is asked for, as ListOffsets has it.
+        times: ListOffsets timestamps by partition. until: the deadline, a time.monotonic() value.
+        committed: whether LATEST is the last stable offset instead of the high watermark.
         made: the topics were made just now: they are waited for as long as there is time, others for `unknown_topic_timeout`.
         leaderless: see `finding`; an election is waited for.
         into: takes the answers, also those that came before an error.
+    Raises:
+        the broker's error, TimedOut.
     """
     found: dict[TopicPartition, int] = {} if into is None else into
 
@@ -160,7 +167,7 @@ def listing(
 
 
 def earliest_local(cluster: KafkaCluster, key: TopicPartition, until: float) -> Steps[int]:
-    """The first offset on the leader's own disk: what lies before is in remote storage. -1 where the leader knows of no such thing."""
+    """Return the first offset on the leader's own disk: what lies before is in remote storage. -1: the leader knows of no such thing."""
     conn = yield from cluster.to_leader(*key)(until)
     if wire.version_for(conn, ListOffsetsRequest) < _LOCAL_SINCE:
         return -1
@@ -171,10 +178,13 @@ def earliest_local(cluster: KafkaCluster, key: TopicPartition, until: float) -> 
 def by_leader(
     cluster: KafkaCluster, keys: Iterable[TopicPartition], until: float, leaderless: set[TopicPartition] | None = None
 ) -> Steps[dict[int, list[TopicPartition]]]:
-    """Partitions by the node that leads them; asks for metadata once where a leader is not known.
+    """Group partitions by the node that leads them; asks for metadata once where a leader is not known.
 
     Args:
+        keys: the partitions. until: the deadline, a time.monotonic() value.
         leaderless: takes the partitions that have no leader; None: that raises LeaderNotAvailable.
+    Raises:
+        UnknownTopicOrPartition: there is no such partition. LeaderNotAvailable. TimedOut.
     """
     nodes: dict[int, list[TopicPartition]] = {}
     asked: set[str] = set()
@@ -196,12 +206,13 @@ def by_leader(
 
 
 def no_leader(partitions: Collection[TopicPartition]) -> LeaderNotAvailable:
-    """Make the error that names these partitions, of which it is about the first."""
+    """Make the error that names these partitions; its topic and partition are those of the first."""
     topic, partition = min(partitions)
     return LeaderNotAvailable(f"there is no leader of {shown(partitions)}", topic=topic, partition=partition)
 
 
 def _request(cluster: KafkaCluster, times: Mapping[TopicPartition, int], committed: bool) -> ListOffsetsRequest:
+    """Make the request for one leader."""
     topics: dict[str, list[Any]] = {}
     for (topic, partition), timestamp in times.items():
         entry = ListOffsetsPartition(
@@ -217,4 +228,5 @@ def _request(cluster: KafkaCluster, times: Mapping[TopicPartition, int], committ
 
 
 def log_positions(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, Position]:
+    """Convert offsets by partition to positions."""
     return {key: LogOffset(*key, offset) for key, offset in offsets.items()}

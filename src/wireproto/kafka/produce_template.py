@@ -1,12 +1,12 @@
-"""A Produce of one batch, prepared: its bytes but for token and records, and those of the answer that the batch is stored.
+"""Prepares a Produce of one batch: its bytes but for token and records, and those of the response that the batch is stored.
 
-What it is: the short way for what a producer sends one by one. Request and answer are the same from one batch of a partition to the
-next but for a few places, so both are encoded once, from the messages, and filled in or compared from then on:
+The short path for records that a producer sends one by one. Request and response are the same from one batch of a partition to the next
+but for a few places, so both are encoded once, from the messages, and filled in or compared from then on:
 
     request   head · token · client id … partition │ uvarint of size + 1 · records │ no tagged fields, three times
     answer    token │ tags … error 0 │ base offset, append time, log start │ no errors, no text, no tagged fields, not throttled
 
-May assume: flexible versions, `FIRST` and later. Must not: make sense of any other answer: that is the decoder's.
+Needs flexible versions, `FIRST` and later. Any other response is left to the decoder.
 """
 
 from __future__ import annotations
@@ -32,14 +32,16 @@ if TYPE_CHECKING:
 
 FIRST = ProduceRequest.FLEXIBLE_FROM
 _HEAD = 8
-"""Bytes in front of what is the same in each request: key, version, token."""
+"""Bytes in front of the part that is the same in each request: key, version, token."""
 _PLACES = 24
-"""Bytes of an answer that differ from batch to batch: base offset, append time, log start."""
+"""Bytes of a response that differ from batch to batch: base offset, append time, log start."""
 _NO_RECORDS = b"\1\0\0\0"
 """How a request without records ends."""
 
 
 class ProduceTemplate(ProduceTemplateCore):
+    """A prepared Produce of one partition by one connection."""
+
     __slots__ = ()
 
     def __init__(
@@ -66,11 +68,13 @@ class ProduceTemplate(ProduceTemplateCore):
 
 
 def _request(topic: str, topic_id: bytes, index: int, acks: int, timeout_ms: int, transaction: str | None) -> ProduceRequest:
+    """Make a request without records."""
     data = TopicProduceData(name=topic, topic_id=topic_id, partition_data=(PartitionProduceData(index=index, records=b""),))
     return ProduceRequest(transactional_id=transaction, acks=acks, timeout_ms=timeout_ms, topic_data=(data,))
 
 
 def _answer(topic: str, topic_id: bytes, index: int, base: int) -> ProduceResponse:
+    """Make a response with `base` as base offset, append time and log start."""
     part = PartitionProduceResponse(
         index=index, error_code=0, base_offset=base, log_append_time_ms=base, log_start_offset=base, record_errors=()
     )

@@ -1,8 +1,7 @@
-"""The Producer of one topic: records in, receipts out.
+"""Implements the Producer of one topic.
 
-What it is: a face of the sender that its client's producers share. It chooses partitions and refuses what brokers would; the rest is
-`flow.producer`'s, sending is `sending.KafkaSender`'s.
-May be shared by threads. Must not: know requests or numbers.
+Chooses partitions and refuses what brokers would; the rest is in `flow.producer`, and sending in `sending.KafkaSender`, which the client's
+producers share. May be shared by threads. Knows nothing of requests or sequences.
 """
 
 from __future__ import annotations
@@ -53,7 +52,11 @@ class KafkaProducer(BatchProducer):
 
     @classmethod
     def opening(cls, senders: KafkaSenders, topic: str, options: KafkaOptions, timeout: float | None = None) -> Steps[Self]:
-        """Look the topic up, and make a producer that has joined a sender, in so many seconds; None: those of the options."""
+        """Look the topic up, and make a producer that has joined a sender.
+
+        Args:
+            senders: the client's. topic: its name. options: the producer's. timeout: seconds for this; None: those of the options.
+        """
         deadline = senders.cluster.deadline(options.timeout if timeout is None else timeout)
         yield from senders.cluster.looking_up(topic, deadline, create=options.auto_create)
         while True:
@@ -79,7 +82,7 @@ class KafkaProducer(BatchProducer):
         return self.topic, number
 
     def _look_at_topics(self) -> None:
-        """Something is known now of the topic or of its leaders: tell the router."""
+        """Tell the router the number of partitions, and whether records without a key may stay with their partition."""
         topics = self._cluster.metadata.topics
         entry = topics.get(self.topic)
         stay = entry is not None and self._router.stuck in self._sending.answering(entry)
@@ -114,6 +117,7 @@ class KafkaProducer(BatchProducer):
             outgoing.check_size(self.options, size, self.topic)
 
     def _choose(self, key: bytes | None, size: int) -> int:
+        """Return the partition for a record of `size` bytes with this key."""
         entry = self._known_topic()
         count = len(entry.partitions)
         if self.options.partitioner is not None:
@@ -131,12 +135,14 @@ class KafkaProducer(BatchProducer):
             return number
 
     def _known_topic(self) -> Topic:
+        """Return the topic as it is known; raises UnknownTopicOrPartition where it is gone."""
         entry = self._cluster.metadata.topics.get(self.topic)
         if entry is None or not entry.partitions:
             raise UnknownTopicOrPartition("the topic is gone", topic=self.topic)
         return entry
 
     def _check_partition(self, partition: int) -> None:
+        """Raise OptionError where the topic has no such partition."""
         entry = self._cluster.metadata.topics.get(self.topic)
         if entry is not None and partition not in entry.partitions:
             raise OptionError(f"there is no partition {partition}: the topic has {len(entry.partitions)}", topic=self.topic)

@@ -1,4 +1,4 @@
-"""What Kafka is called, and where its parts are. Must not: import one."""
+"""Describes Kafka to the package: its name, and where its parts are, without importing any."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""Where reading goes on when the log does not hold what comes next: the option `reset`.
+"""Decides where reading continues when the log does not hold what comes next: the option `reset`.
 
-What it is: `going_on`, steps that ask the leader for what there is and say where to go on, and `Resets`, a reader's, which has that done
-for each partition that meets such an error while the others are read on.
+`going_on` asks the leader for what there is and returns where to continue; `Resets`, one a reader, has that done for each partition that
+meets such an error while the others are read.
 
     what the leader says                    raise    earliest        latest     nearest
     the log begins behind the position      error    its beginning   its end    its beginning
     it ends before it                       error    its beginning   its end    the first record as late as the last one read, or its end;
                                                                                 its beginning where no time is known
-    it was cut, or its topic made again     error    where it parts from what was read (KIP-320; 0 for another topic)
+    it was cut, or its topic made again     error    where it diverges from what was read (KIP-320; 0 for another topic)
     the position is in it after all         error    the position
 
-A stop that the log does not reach any more is an error always. May assume: one thread at a time. Must not: move anything in silence.
+A stop that the log does not reach any more is always an error. One thread at a time. Every move is logged.
 """
 
 from __future__ import annotations
@@ -39,8 +39,11 @@ _PAUSE = 0.5
 
 
 def going_on(cluster: KafkaCluster, cursor: Cursor, policy: str, until: float, *, committed: bool) -> Steps[int | None]:
-    """The offset at which to go on with a partition whose position the leader calls out of range; None: its stop is beyond the log.
+    """Return the offset at which to continue with a partition whose position is out of range; None: its stop is beyond the log.
 
+    Args:
+        cursor: the partition. policy: the option `reset`. until: the deadline, a time.monotonic() value.
+        committed: whether LATEST is the last stable offset instead of the high watermark.
     Raises:
         the broker's error, TimedOut.
     """
@@ -60,7 +63,7 @@ def going_on(cluster: KafkaCluster, cursor: Cursor, policy: str, until: float, *
 
 
 class Resets:
-    """The partitions of one reader that are being moved.
+    """Keeps the partitions of one reader that are being moved.
 
     Args:
         news: called when there is something to `collect`, from any thread.
@@ -76,7 +79,11 @@ class Resets:
         self._under_way: dict[Cursor, tuple[int, WireprotoError, Task[int | None]]] = {}
 
     def take(self, cursor: Cursor, why: WireprotoError) -> bool:
-        """Whether this error, which would be raised now, is one to go on from; if so, it is dealt with, and the partition waits."""
+        """Take on an error that would be raised now.
+
+        Returns:
+            whether the option has reading continue after it; the partition waits then.
+        """
         if self._options.reset == "raise" or not isinstance(why, OffsetOutOfRange | DataLoss):
             return False
         if isinstance(why, DataLoss):
@@ -93,7 +100,10 @@ class Resets:
         return True
 
     def collect(self) -> None:
-        """Go on where answers say so. Raises what will not pass: the partition is asked again by whoever goes on."""
+        """Move the partitions for which the leaders have answered. Raises an error that does not pass.
+
+        The next poll asks for such a partition again.
+        """
         for cursor, (generation, why, task) in [*self._under_way.items()]:
             if task.done:
                 cursor.retry_at = time.monotonic() + _PAUSE
@@ -102,6 +112,7 @@ class Resets:
                     self._collect(cursor, why, task)
 
     def _collect(self, cursor: Cursor, why: WireprotoError, task: Task[int | None]) -> None:
+        """Move one partition, or raise the error of its reset."""
         try:
             offset = task.result()
         except TransportError as trouble:
@@ -115,6 +126,7 @@ class Resets:
             self._go_on(cursor, why, offset)
 
     def _go_on(self, cursor: Cursor, why: WireprotoError, offset: int) -> None:
+        """Continue with a partition at `offset`, and log that."""
         before = cursor.position
         passed = f": {before} to {offset - 1} are passed over, unread" if offset > before else ""
         text = "%s[%d]: offset %d is not there, it goes on at %d%s (%s)"

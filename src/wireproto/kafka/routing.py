@@ -1,4 +1,4 @@
-"""Which node a request belongs to, as the request itself tells. Sans-IO.
+"""Finds the node that a request belongs to, from the request itself. Sans-IO.
 
 | destination | requests |
 |---|---|
@@ -10,8 +10,8 @@
 | one broker | configuration of that broker |
 | any | all others |
 
-Java's AdminClient, Producer and Consumer send them to the same places. May assume: a message of ``kafka.messages``. Must not: look
-anything up; a name that the metadata's table lacks is for the caller to find.
+Java's AdminClient, Producer and Consumer send them to the same places. Nothing is looked up: a name that the metadata lacks is for the
+caller to find.
 """
 
 from __future__ import annotations
@@ -27,7 +27,13 @@ _BROKER_RESOURCES = (4, 8)  # BROKER, BROKER_LOGGER
 
 
 class Destination(NamedTuple):
-    """Where to: ``kind`` is any, node, controller, leader or coordinator; the other two say which."""
+    """Where a request goes.
+
+    Attributes:
+        kind: any, node, controller, leader or coordinator.
+        name: the topic, group or transactional id.
+        number: the node, the partition, or the kind of coordinator.
+    """
 
     kind: str
     name: Any = ""
@@ -38,7 +44,7 @@ ANY = Destination("any")
 
 
 def destination(message: Any, metadata: Metadata) -> Destination:
-    """The node that a request belongs to.
+    """Return the node that a request belongs to.
 
     Args:
         message: a request of ``kafka.messages``.
@@ -63,7 +69,7 @@ def destination(message: Any, metadata: Metadata) -> Destination:
 
 
 def _first(message: Any, fields: Iterable[str]) -> str:
-    """The first name that is given: text, the first of several, or what the first of several structs names."""
+    """Return the first name in these fields: text, the first of several, or the name in the first of several structs; "": none."""
     for field in fields:
         value = getattr(message, field, None)
         if value and not isinstance(value, str):
@@ -76,6 +82,7 @@ def _first(message: Any, fields: Iterable[str]) -> str:
 
 
 def _share_state(message: Any) -> Destination:
+    """Return the share coordinator of the first partition named."""
     for topic in message.topics:
         for part in topic.partitions:
             text = base64.urlsafe_b64encode(bytes(topic.topic_id)).decode().rstrip("=")
@@ -84,7 +91,7 @@ def _share_state(message: Any) -> Destination:
 
 
 def _leader(message: Any, metadata: Metadata) -> Destination:
-    """The leader of the first partition named."""
+    """Return the leader of the first partition named."""
     for outer in getattr(message, "markers", None) or getattr(message, "dirs", None) or (message,):
         for topic in getattr(outer, "topics", None) or getattr(outer, "topic_data", None) or ():
             name = getattr(topic, "name", "") or getattr(topic, "topic", "") or metadata.name(getattr(topic, "topic_id", b"") or b"")
@@ -95,6 +102,7 @@ def _leader(message: Any, metadata: Metadata) -> Destination:
 
 
 def _number(entry: Any) -> int:
+    """Return the number of a partition's entry, or the entry, which is a number."""
     for field in ("partition_index", "index", "partition"):
         number = getattr(entry, field, None)
         if number is not None:
@@ -103,6 +111,7 @@ def _number(entry: Any) -> int:
 
 
 def _configured(message: Any) -> Destination:
+    """Return the first broker whose own configuration is named."""
     for resource in message.resources:
         if resource.resource_type in _BROKER_RESOURCES and resource.resource_name.isdigit():
             return Destination("node", number=int(resource.resource_name))

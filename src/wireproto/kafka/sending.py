@@ -1,21 +1,21 @@
-"""Kafka's way of sending: batches into Produce requests, answers into verdicts, and leaders, connections and producer ids found meanwhile.
+"""Sends batches in Produce requests, turns responses into verdicts, and finds leaders, connections and producer ids meanwhile.
 
-What it is: the `Wire` of a `flow.sender.Sender`, and what belongs to it. One `KafkaSender` serves all producers of a client that have the
-same options: one producer id, one Produce a broker with batches of many topics and partitions. A second producer of the same topic is
-another producer to the brokers, so `KafkaSenders` gives it another one. Connections of purpose "produce" are shared by all.
+The `Wire` of a `flow.sender.Sender`, and what belongs to it. One `KafkaSender` serves all producers of a client that have the same
+options: one producer id, one Produce a broker with batches of many topics and partitions. A second producer of the same topic is another
+producer to the brokers, so `KafkaSenders` gives it another one. Connections of purpose "produce" are shared by all.
 
-    answer                                              verdict
+    response                                            verdict
     0                                                   Stored
-    no answer, or a retriable code                      Again; at once when the answer names a leader that we did not know of
+    no response, or a retriable code                    Again; at once when the response names a leader that we did not know of
     OUT_OF_ORDER_SEQUENCE_NUMBER and kin                StartOver, with idempotence
-    DUPLICATE_SEQUENCE_NUMBER                           Stored, at a position that nobody knows
+    DUPLICATE_SEQUENCE_NUMBER                           Stored, at an unknown position
     MESSAGE_TOO_LARGE and kin, of several records       Split in halves, as Java's client does; Refused where its sending is in doubt
     any other code that names some of the records       Split in those, which fail, and the others; Refused where its sending is in doubt
     any other code                                      Refused
 
-Whoever fills a batch sends it; the I/O thread sends when a linger is over or an answer made room, and reads the answers that nobody waits for;
-tasks of the client look for what is missing.
-Must not: block in the I/O thread, or keep an order of its own: that is the queues'.
+The thread that fills a batch sends it; the I/O thread sends when a linger is over or a response made room, and reads the responses for
+which no thread waits; tasks of the client look for what is missing. Nothing blocks in the I/O thread, and the order of batches is that of
+the queues.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ if TYPE_CHECKING:
 
 ACKS = {"all": -1, "1": 1, "0": 0}
 UNKNOWN_PLACE = -2
-"""Where a record is that an earlier sending wrote, when the broker does not say."""
+"""Base offset of a batch that an earlier sending wrote, when the broker does not say where."""
 _UNSENT_LIMIT = 2 << 20
 _WARY = 5.0
-"""Seconds behind the time that a quota took for which a connection has one request under way at a time."""
+"""Seconds after the end of a quota's pause for which a connection has one request in flight at a time."""
 _STRAGGLING = 0.01
-"""Seconds for a thread that was about to send by a connection when that was left."""
+"""Seconds for a thread that was about to send by a connection when that was retired."""
 _TOO_LARGE = (MessageTooLarge, RecordListTooLarge)  # than the topic allows, or than one of its segments
 _UNREACHED = 3.0
-"""Seconds for which a node that could not be dialled counts as one that cannot be. It is dialled more often while records wait for it."""
+"""Seconds for which a node that could not be dialled counts as unreachable. It is dialled more often while records wait for it."""
 _NAMED = 3
-"""So many refused records are named in an error of many."""
+"""Refused records that are named, at most, in an error about many."""
 _AGAIN = retry.Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
 _PROFILE = (
     "acks",
@@ -84,7 +84,7 @@ _PROFILE = (
 
 
 class KafkaSenders:
-    """All senders of a client. Thread-safe."""
+    """Keeps all senders of a client. Thread-safe."""
 
     def __init__(self, cluster: KafkaCluster) -> None:
         self.cluster = cluster
@@ -92,7 +92,7 @@ class KafkaSenders:
         self._made: dict[tuple[Any, ...], list[KafkaSender]] = {}
 
     def finding(self, topic: str, options: KafkaOptions, deadline: float) -> Steps[KafkaSender]:
-        """A sender for these options in which the topic is nobody's, now."""
+        """Return a sender for these options that has no producer of the topic now."""
         profile = tuple(getattr(options, name) for name in _PROFILE)
         with self._lock:
             for sender in self._made.get(profile, ()):
@@ -105,7 +105,11 @@ class KafkaSenders:
 
 
 def identifying(cluster: KafkaCluster, options: KafkaOptions, deadline: float) -> Steps[ProducerState | None]:
-    """Who a new sender is; None: batches go without numbers."""
+    """Get the identity of a new sender; None: its batches have no sequences (idempotence is off, or the broker has none).
+
+    Raises:
+        OptionError: idempotence=True, and the broker has none. TimedOut.
+    """
     wanted = options.idempotence
     if wanted is False or ACKS[options.acks] != -1 or options.message_format != 2:
         return None
@@ -119,7 +123,7 @@ def identifying(cluster: KafkaCluster, options: KafkaOptions, deadline: float) -
 
 
 def numbering(cluster: KafkaCluster, until: float) -> Steps[Identity]:
-    """A producer id that nobody has."""
+    """Request a new producer id (InitProducerId)."""
 
     def check(reply: InitProducerIdResponse) -> BrokerError | None:
         return error(reply.error_code, "asking for a producer id") if reply.error_code else None
@@ -130,12 +134,15 @@ def numbering(cluster: KafkaCluster, until: float) -> Steps[Identity]:
 
 
 class KafkaSender(KafkaSendCore):
-    """See the module. Where a batch goes (`target`, `crowded`), that it is sent (`transmit`), and that it is stored, is the core's where
-    nothing has changed since the one before.
+    """Sends the batches of all producers with the same options; see the module.
+
+    Where a batch goes (`target`, `crowded`), that it is sent (`transmit`), and that it is stored, is in the core where nothing has changed
+    since the batch before.
 
     Attributes:
-        core: the sender that this is the wire of. idempotent: whether batches are numbered.
-        transaction: the transactional id that requests carry; None: they are in none.
+        core: the sender whose `Wire` this is.
+        idempotent: whether batches have sequences.
+        transaction: the transactional id that requests carry; None: they are in no transaction.
     """
 
     transaction: str | None = None
@@ -178,7 +185,7 @@ class KafkaSender(KafkaSendCore):
         self.core = Sender(self, stamp, pace, self._make_batch, self._alarm.set, time.monotonic, cluster.log)
 
     def join(self, producer: BatchProducer) -> bool:
-        """Serve this producer too, unless its topic has one here."""
+        """Serve this producer too; False: there is a producer of its topic here already."""
         topic, owners = producer.topic, self._owners
 
         def collected(ref: weakref.ref[BatchProducer]) -> None:
@@ -192,32 +199,35 @@ class KafkaSender(KafkaSendCore):
         return True
 
     def serves(self, topic: str) -> bool:
-        """Whether a producer of this topic is here."""
+        """Return whether there is a producer of this topic here."""
         return self.owner(topic) is not None
 
     def owner(self, topic: str) -> BatchProducer | None:
-        """The producer of this topic here, if there is one."""
+        """Return the producer of this topic here; None: there is none."""
         ref = self._owners.get(topic)
         return None if ref is None else ref()
 
     def leave(self, producer: BatchProducer) -> None:
-        """It was closed."""
+        """Forget a producer that was closed."""
         if self.owner(producer.topic) is producer:
             del self._owners[producer.topic]
             for key in [key for key in self._template if key[0] == producer.topic]:
                 self._template.pop(key, None)
 
     def _served(self) -> set[str]:
-        """Topics with a producer."""
+        """Return the topics with a producer."""
         return {topic for topic in tuple(self._owners) if self.serves(topic)}
 
     def unsent(self) -> bool:
-        """Whether connections hold what has not left yet."""
+        """Return whether connections hold bytes that have not left yet."""
         return any(conn.unsent and not conn.closed for conn in tuple(self._links.values()))
 
     def answering(self, topic: Topic) -> Sequence[int]:
-        """The partitions that a record without a key may go to: those with a leader, without leaders that keep silent, cannot be reached
-        again or hold us to a quota. What they were given would gather here, until there is room for nothing else (KIP-794)."""
+        """Return the partitions that a record without a key may go to: those with a leader that takes records now.
+
+        Left out, unless that leaves none, are leaders that keep silent, cannot be reached again or throttle us: records for them would
+        gather here until there is room for nothing else (KIP-794).
+        """
         led = topic.available or tuple(topic.partitions)
         away = {number for number, link in tuple(self._links.items()) if self._stands_still(number, link)}
         if self._unreached:
@@ -226,6 +236,7 @@ class KafkaSender(KafkaSendCore):
         return [number for number in led if topic.partitions[number].node not in away] or led if away else led
 
     def _stands_still(self, number: int, link: Connection) -> bool:
+        """Return whether a node takes no records now by this connection."""
         if link.closed:
             return number in self._dialling
         muted: float = link.context.muted_until
@@ -234,6 +245,7 @@ class KafkaSender(KafkaSendCore):
     # --- requests: see flow.sender.Wire ---
 
     def _target(self, key: Key) -> Connection | None:
+        """Return the connection to a partition's leader; None: not known, not open, or throttled."""
         node = self._metadata.leader(*key)
         conn = self._links.get(node.id) if node is not None else None
         if conn is None or conn.closed:
@@ -242,15 +254,16 @@ class KafkaSender(KafkaSendCore):
         return None if muted and muted > time.monotonic() else conn
 
     def _wary(self, link: Connection) -> bool:
-        """Whether the awaited answer may say that the node reads no more: what is behind it would wait there, and its time run out."""
+        """Return whether the response in flight may throttle the connection: what is sent behind it would wait there, and time out."""
         muted: float = link.context.muted_until
         return bool(link.pending) and time.monotonic() < muted + _WARY
 
     def requests(self, link: Connection, batches: list[OutBatch]) -> Iterable[list[OutBatch]]:
+        """Split the batches for one node into requests."""
         return outgoing.requests(batches, self._options.max_request_size)
 
     def _look_after(self, now: float) -> None:
-        """See to it that silent leaders are noticed, and that metadata is not too old."""
+        """Make sure that silent leaders are noticed, and that metadata does not get too old."""
         if not self._watching and self._answered:
             self._watching = True
             self._watcher.set(now + LOOK_EVERY)
@@ -272,7 +285,11 @@ class KafkaSender(KafkaSendCore):
         return prepared
 
     def _version_cap(self, nameless: bool) -> int | None:
-        """The newest version of Produce to speak; `nameless`: a topic has no id."""
+        """Return the newest version of Produce to speak; None: any.
+
+        Args:
+            nameless: whether a topic has no id.
+        """
         return outgoing.version_cap(self._options, nameless)
 
     def _transmit(self, link: Connection, batches: list[OutBatch], now: float) -> None:
@@ -299,13 +316,20 @@ class KafkaSender(KafkaSendCore):
             self.core.settle([(batch, Stored(-1)) for batch in batches])
 
     def drop(self, link: Connection) -> None:
+        """Close a connection: it is not known whether the last request was sent."""
         link.close("a signal broke into the sending of a Produce")
 
     def failed(self, batch: OutBatch, why: WireprotoError) -> None:
+        """Pass a batch's error on to its producer."""
         if batch.owner is not None:
             batch.owner.failed(batch, why)
 
     def overdue(self, batch: OutBatch, trouble: str) -> WireprotoError:
+        """Return the error of a batch whose delivery timeout is over.
+
+        Args:
+            batch: the batch. trouble: text about what kept it.
+        """
         doubt = "; it may still be in the log" if batch.doubtful or batch in batch.queue.in_flight else ""
         text = f"the record was not acknowledged within {self._options.delivery_timeout:g} s{doubt}{trouble}"
         return TimedOut(text, topic=batch.key[0], partition=batch.key[1])
@@ -313,7 +337,7 @@ class KafkaSender(KafkaSendCore):
     # --- answers: in the I/O thread, or at once in a waiting thread when all is well ---
 
     def _read_well(self, call: Call) -> bool:
-        """As `_replied_well`, where the answer is not the usual one."""
+        """Do as `_replied_well` does, where the response is not the usual one; False: it is left to `_replied`."""
         sent: Sent = call.context
         batches, names, _, _ = sent.matter
         try:
@@ -332,6 +356,7 @@ class KafkaSender(KafkaSendCore):
         return True
 
     def _replied(self, call: Call) -> None:
+        """Settle the batches of a finished Produce."""
         sent: Sent = call.context
         batches, names, _, sendings = sent.matter
         # one whose sending a signal broke into has gone out again, perhaps: then that is what counts
@@ -349,15 +374,17 @@ class KafkaSender(KafkaSendCore):
         self.core.answered([(batch, self._verdict(batch, answers.get(batch.key), nodes, sent.version)) for batch in ours])
 
     def _throttled(self, reply: ProduceResponse, link: Connection) -> None:
+        """Note that a response throttles the connection."""
         self._cluster.throttled(reply, link)
         if reply.throttle_time_ms:
             self._stalled()
 
     def _stalled(self) -> None:
-        """A leader has begun to stand still: producers look again whether their records without a key may go on to it (`answering`)."""
+        """Have producers check again whether records without a key may stay with their partition: a leader takes no more (`answering`)."""
         self._metadata.changes.note()
 
     def _verdict(self, batch: OutBatch, answer: Any, nodes: list[Node], version: int) -> Verdict:
+        """Return the verdict on a batch by its partition's response."""
         if answer is None:
             return Again(NetworkError("the answer leaves the partition out", topic=batch.key[0]), doubtful=True)
         code = answer.error_code
@@ -387,7 +414,7 @@ class KafkaSender(KafkaSendCore):
         return Refused(problem)
 
     def _others(self, batch: OutBatch, reasons: dict[int, str | None], problem: BrokerError) -> Parts | None:
-        """What goes on without the records that the broker refuses (KIP-467), which fail. None: nothing does."""
+        """Return the batch without the records that the broker refuses (KIP-467), and fail those; None: the batch is refused as a whole."""
         where = sorted(reasons)
         self._name(problem, [f"record {index}: {reasons[index] or ''}" for index in where])
         if self.transaction is not None or batch.outcome.done or not 0 <= where[0] <= where[-1] < batch.count:
@@ -403,14 +430,18 @@ class KafkaSender(KafkaSendCore):
 
     @staticmethod
     def _name(problem: BrokerError, reasons: list[str]) -> None:
+        """Add to an error why single records were refused."""
         more = len(reasons) - _NAMED
         problem.text = "; ".join([problem.text, *reasons[:_NAMED], *([f"and {more} more"] if more > 0 else [])])
 
     # --- who keeps silent: in the I/O thread ---
 
     def _watch(self) -> None:
-        """Once a second while an answer is owed: of what a silent leader was sent, another node may be the leader by now. Then the
-        connection is closed before anything goes there, as if it had been lost: what it holds is in doubt, and goes out again in order."""
+        """Check once a second, while responses are outstanding, whether another node leads what was sent to a silent one.
+
+        Its connection is closed then, before anything is sent to the other node, as if it had been lost: what was sent by it is in doubt,
+        and is sent again in order.
+        """
         self._watching = False  # first: who sends meanwhile sees to the next look, or is seen here
         now = time.monotonic()
         before = self._unresponsive.silent
@@ -429,20 +460,24 @@ class KafkaSender(KafkaSendCore):
             self._watcher.set(now + LOOK_EVERY)
 
     def _led_elsewhere(self, key: Key, link: Connection) -> bool:
+        """Return whether a partition has a leader that is not at the end of this connection."""
         node = self._metadata.leader(*key)
         return node is not None and self._links.get(node.id) is not link
 
     # --- what is left before a session's end (KIP-368): in the I/O thread ---
 
     def _leave_link(self, link: Connection) -> None:
-        """Nothing more goes out by it. It is closed when all that did has been served, so that nothing is lost of what nobody acknowledges
-        and nothing repeated of what has no numbers."""
+        """Send nothing more by a connection whose session ends soon (KIP-368).
+
+        It is closed when all that was sent by it has been served, so that nothing is lost without acknowledgements (acks=0), and nothing
+        duplicated without sequences.
+        """
         agreed: wire.Agreed = link.context
         agreed.leaving = True
         self._soon(self._ask_last, link, pause=_STRAGGLING)
 
     def _ask_last(self, link: Connection) -> None:
-        """Brokers serve the requests of a connection in order: the answer to this one tells that the others were."""
+        """Send a last request: brokers serve the requests of a connection in order, so its response says that the others were served."""
         with suppress(TransportError):
             timeout_at = time.monotonic() + self._options.request_timeout
             after(wire.submit(link, ApiVersionsRequest(), version=0, timeout_at=timeout_at), link.close, "its session is about to end")
@@ -450,6 +485,7 @@ class KafkaSender(KafkaSendCore):
     # --- leaders, connections and identities: tasks look for them, and the I/O thread alone keeps what follows ---
 
     def want(self, keys: set[Key]) -> None:
+        """Have connections and producer ids found for these partitions, without waiting."""
         self._soon(self._find, keys)
 
     def _refresh(self, topics: Iterable[str]) -> None:
@@ -457,11 +493,12 @@ class KafkaSender(KafkaSendCore):
         self._soon(self._look, tuple(topics))
 
     def _soon(self, fn: Callable[..., None], *args: Any, pause: float = 0.0) -> None:
+        """Call a function in the I/O thread, `pause` seconds from now."""
         with suppress(Closed):
             self._loop.call_at(time.monotonic() + pause, fn, *args)
 
     def _find(self, keys: Iterable[Key]) -> None:
-        """What each of these lacks; `core.ready` is told when it is there, or when it is to be asked for again."""
+        """Find what each of these partitions lacks; `core.ready` is called when it is there, or to be asked for again."""
         for key in keys:
             node = self._metadata.leader(*key)
             if node is None:
@@ -471,7 +508,7 @@ class KafkaSender(KafkaSendCore):
         self._look(topic for topic, _ in self._blind)
 
     def _look(self, topics: Iterable[str]) -> None:
-        """One look-up at a time: what is wanted meanwhile is asked for together."""
+        """Look up leaders, by one request at a time: topics that are wanted meanwhile are asked for together."""
         self._stale.update(topics)
         if self._stale and not self._looking:
             asked, self._stale, self._looking = self._stale, set(), True
@@ -479,6 +516,7 @@ class KafkaSender(KafkaSendCore):
             after(task, self._looked, task, asked)
 
     def _looked(self, task: Task[None], asked: set[str]) -> None:
+        """Take in the end of a look-up."""
         self._looking = False
         keys = {key for key in self._blind if key[0] in asked}
         self._blind -= keys
@@ -494,7 +532,7 @@ class KafkaSender(KafkaSendCore):
         self._look(())
 
     def _reach(self, node: Node, key: Key) -> None:
-        """The node's connection: those who want it meanwhile share its dialling, and it keeps no other node's waiting."""
+        """Connect to a partition's leader: partitions of the same node share its dialling, and do not delay those of others."""
         if node.id in self._dialling:
             self._dialling[node.id].add(key)
             return
@@ -513,6 +551,7 @@ class KafkaSender(KafkaSendCore):
         after(task, self._dialled, task, node.id, conn)
 
     def _dialled(self, task: Task[Connection], node: int, old: Connection | None) -> None:
+        """Take in how connecting ended."""
         keys = self._dialling.pop(node)
         try:
             link = self._links[node] = task.result()
@@ -533,7 +572,7 @@ class KafkaSender(KafkaSendCore):
             self.core.link_lost(old)
 
     def _found(self, keys: set[Key]) -> None:
-        """They have a leader's connection, and may need a producer id, too."""
+        """Have these partitions sent, which have a connection now, once there is a producer id."""
         self._waits.over()
         if self._state is None or self._state.identity is not None:
             self.core.ready(keys)
@@ -546,6 +585,7 @@ class KafkaSender(KafkaSendCore):
             after(task, self._numbered, self._state, task)
 
     def _numbered(self, state: ProducerState, task: Task[Identity]) -> None:
+        """Take in the producer id."""
         keys, self._unnumbered = self._unnumbered, set()
         try:
             state.identity = task.result()
@@ -555,7 +595,7 @@ class KafkaSender(KafkaSendCore):
             self.core.ready(keys)
 
     def _trouble(self, why: Exception, keys: set[Key]) -> None:
-        """They wait a little, and where the leader cannot be reached another one may be by then."""
+        """Try again after a pause, or fail the records of these partitions; another node may lead by then."""
         if isinstance(why, WireprotoError):
             self.core.met(keys, why)
             if retry.verdict(why, passing=(TimedOut,)) is retry.Verdict.NEVER:
@@ -563,12 +603,13 @@ class KafkaSender(KafkaSendCore):
         self._soon(self._again, keys, pause=self._waits.next())
 
     def _again(self, keys: set[Key]) -> None:
+        """Look the leaders up, and have the partitions asked for again."""
         self._look({topic for topic, _ in keys} & self._served())
         self.core.ready(keys)
 
 
 def _answers(reply: ProduceResponse, names: dict[Hashable, str], version: int) -> dict[Key, Any]:
-    """The answer of each partition, by topic and number."""
+    """Return the response of each partition, by topic and number."""
     return {
         (names.get(topic.topic_id if version >= outgoing.BY_ID else topic.name, ""), part.index): part
         for topic in reply.responses

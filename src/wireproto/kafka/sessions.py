@@ -1,19 +1,18 @@
-"""Fetch sessions (KIP-227): Fetches that name only what is asked for in another way than the last time. Sans-IO.
+"""Keeps fetch sessions (KIP-227): Fetches that name only the partitions whose request has changed since the last one. Sans-IO.
 
-What it is: the memory of one node's last Fetch. The broker keeps it, too, and leaves out of its answers what has no news, so that reading
-a thousand idle partitions costs as many bytes as reading one. It grants sessions as it has places for them.
+The memory of one node's last Fetch. The broker keeps it, too, and leaves out of its responses partitions without news, so that reading a
+thousand idle partitions costs as many bytes as reading one. It grants sessions while it has slots for them.
 
     | session_id       | session_epoch        | partitions named          | forgotten   | what it is
     |------------------|----------------------|---------------------------|-------------|-----------------------------------------
     | 0                | -1                   | all                       | none        | no session
-    | 0, or of the old | 0                    | all                       | none        | ends the old one; the answer's id is the
+    | 0, or of the old | 0                    | all                       | none        | ends the old one; the response's id is the
     |                  |                      |                           |             | new one's, 0: the broker grants none
-    | its id           | 1, 2 … 2^31-1, 1 …   | new, or in another way    | not wanted  | goes on
+    | its id           | 1, 2 … 2^31-1, 1 …   | new, or changed           | not wanted  | continues the session
     | its id           | -1                   | none                      | none        | ends it
 
-Before Fetch v7 none of this is sent, and no session is granted.
+Before Fetch v7 none of this is sent, and no session is granted. One Fetch of a node at a time. Sends nothing, and knows no cursors.
 Source: KIP-227 and Java's FetchSessionHandler; errors 70 (id not known), 71 (another epoch), 106 (a topic's other id).
-May assume: one Fetch of a node at a time. Must not: send, or know what cursors are.
 """
 
 from __future__ import annotations
@@ -25,14 +24,22 @@ from ..position import TopicPartition
 from .codes import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 
 FROM = 8
-"""Partitions of a node from which on a session is asked for: fewer cost little, and a broker's places are few (1,000)."""
+"""Partitions of a node from which on a session is asked for: fewer cost little, and a broker has few slots (1,000)."""
 _LAST = 0x7FFFFFFF
 NO_SESSION, _NEW = -1, 0
 _OVER = (FetchSessionIdNotFound.code, InvalidFetchSessionEpoch.code, FetchSessionTopicIdError.code)
 
 
 class Want(NamedTuple):
-    """How one partition is asked for: what a Fetch says of it. topic_id: zeros where topics are named."""
+    """The fields of a Fetch for one partition.
+
+    Attributes:
+        topic_id: 16 bytes, zeros where topics are named.
+        leader_epoch: -1: not known.
+        offset: the first one wanted.
+        fetched_epoch: leader epoch of the batch before the offset; -1: not known.
+        max_bytes: how much to send.
+    """
 
     topic_id: bytes
     leader_epoch: int
@@ -46,8 +53,10 @@ class Named:
     """What a Fetch is to name.
 
     Attributes:
-        wanted: by partition, in the order of asking. forgotten: partitions and the topic ids under which they were named.
-        turn: which Fetch of the session's memory this is.
+        session_id, session_epoch: as in the table above.
+        wanted: by partition, in the order of asking.
+        forgotten: partitions and the topic ids under which they were named.
+        turn: number of this Fetch, counted by the session.
     """
 
     session_id: int
@@ -58,12 +67,12 @@ class Named:
 
     @property
     def some(self) -> bool:
-        """Whether it names changes only, and its answer leaves out what has no news."""
+        """Return whether it names changes only, so that the response leaves out partitions without news."""
         return self.session_epoch > _NEW
 
 
 class FetchSession:
-    """What a node remembers of our Fetches, as far as we know.
+    """Keeps what a node remembers of our Fetches, as far as we know.
 
     Attributes:
         id: of the session; 0: there is none.
@@ -78,11 +87,12 @@ class FetchSession:
         self._open = False  # a Fetch's answer is still to come
 
     def name(self, wanted: dict[TopicPartition, Want], *, by_id: bool) -> Named:
-        """What the next Fetch has to name so that these are asked for, in this way. One whose answer never came, or came too late, leaves
-        the session in doubt: it begins anew.
+        """Return what the next Fetch has to name, so that exactly these partitions are fetched.
+
+        When the response to a Fetch never came, or came too late, the session is in doubt: it begins again.
 
         Args:
-            by_id: whether the Fetch names topics by id.
+            wanted: the fields for each partition. by_id: whether the Fetch names topics by id.
         """
         self._turn += 1
         if not self.id and len(wanted) < FROM:
@@ -97,10 +107,12 @@ class FetchSession:
         return Named(self.id, self._epoch, changed, gone, self._turn)
 
     def answered(self, named: Named, error: int, session_id: int) -> bool:
-        """An answer came. False: it says only that the session is over, and the same is to be asked anew.
+        """Take in a response.
 
         Args:
-            error: of the answer as a whole.
+            named: what the Fetch named. error: error code of the response as a whole. session_id: as the response has it.
+        Returns:
+            False: the response says only that the session is over, and the same is to be fetched again.
         """
         if named.turn != self._turn or named.session_epoch == NO_SESSION:
             return True
@@ -115,5 +127,5 @@ class FetchSession:
         return True
 
     def doubt(self) -> None:
-        """An answer was not taken in whole, and what it said is not said again: the next Fetch begins anew."""
+        """Begin the session again with the next Fetch: a response was not taken in whole, and the broker does not repeat it."""
         self._epoch = _NEW

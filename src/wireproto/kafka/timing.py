@@ -1,10 +1,9 @@
-"""Where a time lies in a partition, by the records' own times.
+"""Finds where a time lies in a partition, by the timestamps of the records.
 
-What it is: brokers find the first entry of a log that is as late as a time, and transaction markers are entries, with the time at which the
-transaction ended: where records bear older times than that, as after a backfill, a marker is found in their place, and no answer says which
-of the two it is. So what a broker answers is where the search begins here: the place of a time is the first record behind it that is as
-late, as a reader sees it.
-May assume: nothing of an order of times. Must not: be asked where no time is.
+Brokers find the first entry of a log that is as late as a time, and transaction markers are entries, with the time at which the
+transaction ended: where records have older timestamps than that, as after a backfill, a marker is found in their place, and no response
+says which of the two it is. So what a broker answers is where the search begins here: a time resolves to the first record behind it that
+is as late, as a reader sees it. Timestamps need not be in order. Nothing is read for requests without a time.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from .options import KafkaOptions
 
 _BYTES = 1 << 16
-"""How much is asked for of a partition at a time: its first record is the one, most often."""
+"""Bytes to fetch of a partition at a time: most often its first record is the one."""
 
 
 def finding(
@@ -38,9 +37,10 @@ def finding(
     *,
     leaderless: set[TopicPartition] | None = None,
 ) -> Steps[dict[TopicPartition, int]]:
-    """Offsets that these requests mean now, where times are those of records that these options let be read.
+    """Resolve requests to offsets now; times by the timestamps of records that these options let be read.
 
     Args:
+        requests: by partition. until: the deadline, a time.monotonic() value. options: of the reader.
         leaderless: takes the partitions that have no leader, which are left out; None: they are waited for.
     Raises:
         the broker's error, TimedOut; `known` has the positions that were found.
@@ -65,6 +65,7 @@ def _finding(
     options: KafkaOptions,
     leaderless: set[TopicPartition] | None,
 ) -> Steps[dict[TopicPartition, int]]:
+    """Resolve requests by ListOffsets, then times by reading."""
     committed = options.isolation == "committed"
     found, ends = yield from positions.finding(cluster, requests, until, committed=committed, leaderless=leaderless)
     times: dict[TopicPartition, int] = {}
@@ -83,7 +84,7 @@ def _records(
     until: float,
     options: KafkaOptions,
 ) -> Steps[dict[TopicPartition, int]]:
-    """The first records of these ranges that are as late as the times, or else their ends."""
+    """Return the offsets of the first records of these ranges that are as late as the times, or else the ranges' ends."""
     found: dict[TopicPartition, int] = {}
     purpose = cluster.bulk()
     looking = replace(options, columns=None, partition_bytes=_BYTES, on_corrupt="skip", reset="raise")

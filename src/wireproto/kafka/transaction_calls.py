@@ -1,16 +1,16 @@
-"""What a transaction's coordinator is asked by whoever has the right to: who goes on under a name, and how a transaction ends.
+"""Asks a transaction's coordinator for the next producer epoch, and to end a transaction.
 
-What it is: InitProducerId and EndTxn, each repeated until its coordinator has answered. A transaction does not belong to a connection: who
-knows its name, producer id and epoch ends it (`OpenTransaction`), and a commit may be repeated.
+InitProducerId and EndTxn, each repeated until the coordinator has answered. A transaction does not belong to a connection: any client that
+knows its name, producer id and epoch can end it (`OpenTransaction`), and a commit may be repeated.
 
-    asked of a transaction                             answer
-    what it came to, again                             0 (behind CONCURRENT_TRANSACTIONS, while its markers are written)
+    asked of a transaction                             response
+    to end as it has ended, again                      0 (behind CONCURRENT_TRANSACTIONS, while its markers are written)
     the opposite                                       INVALID_TXN_STATE
     a commit, when its time is over                    INVALID_TXN_STATE
     anything, when its name has been used since        INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
     anything, when its name was forgotten              INVALID_PRODUCER_ID_MAPPING
 
-May assume: a cluster. Must not: judge what an answer means to a transaction; its own classes, or the caller, do.
+What a response means to a transaction is judged by `transactions`, or the caller.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from .cluster import KafkaCluster
 
 _END_CAP = 4
-"""The newest version of EndTxn that speaks of a transaction of level 1."""
+"""The newest version of EndTxn for a transaction of level 1."""
 FENCING = (InvalidProducerEpoch, ProducerFenced)
 OVER = (*FENCING, InvalidTxnState, InvalidProducerIdMapping)
-"""What a coordinator answers when the transaction is not as who asks thinks."""
+"""What a coordinator answers when the transaction is not in the state, or epoch, that the request assumes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,10 @@ class OpenTransaction:
     """A transaction that was handed over (`hand_over`): all of it is stored, and `KafkaAdmin.end_transactions` ends it.
 
     Attributes:
-        joins: whether Produce made its partitions part of it (`transaction.version` 2); such a one ends as it began.
+        name: the transactional id.
+        producer_id: the producer's id.
+        producer_epoch: its epoch.
+        joins: whether Produce made its partitions part of it (`transaction.version` 2); it ends in the protocol in which it began.
     """
 
     name: str
@@ -60,7 +63,16 @@ def asking(
     cap: Callable[[], int | None] | None = None,
     kind: Any = None,
 ) -> Steps[Any]:
-    """Ask the coordinator of a transactional id, until it answers: a message, or what makes one of a `kind` by version."""
+    """Ask the coordinator of a transactional id, until it answers.
+
+    Args:
+        name: the transactional id.
+        request: a message, or what makes one of a `kind` by version.
+        until: the deadline, a time.monotonic() value.
+        check, cap, kind: as of `KafkaCluster.asking`; by default the response's error code is checked.
+    Raises:
+        the broker's error. TimedOut.
+    """
 
     def plain(reply: Any) -> BrokerError | None:
         return error(reply.error_code, f"transactional id {name!r}") if reply.error_code else None
@@ -78,10 +90,15 @@ def asking(
 
 
 def naming(cluster: KafkaCluster, name: str, timeout: float, before: Identity | None, until: float) -> Steps[Identity]:
-    """InitProducerId: who goes on under the name from now on.
+    """Take a transactional id (InitProducerId); return its producer id and epoch from now on.
 
     Args:
-        timeout: seconds that a transaction of the name may take. before: who we were, so that nobody else is fenced (KIP-360).
+        name: the transactional id.
+        timeout: seconds that a transaction of the name may take.
+        before: the identity that we had, so that no other program is fenced (KIP-360); None: fence any.
+        until: the deadline, a time.monotonic() value.
+    Raises:
+        the broker's error; one of `FENCING` or InvalidProducerIdMapping: another program has the name. TimedOut.
     """
 
     def make(version: int) -> InitProducerIdRequest:
@@ -95,7 +112,13 @@ def naming(cluster: KafkaCluster, name: str, timeout: float, before: Identity | 
 
 
 def ending(cluster: KafkaCluster, one: OpenTransaction, commit: bool, until: float) -> Steps[Any]:
-    """EndTxn, in the protocol in which the transaction began. Raises one of `OVER`: see the module."""
+    """End a transaction (EndTxn), in the protocol in which it began.
+
+    Args:
+        one: the transaction. commit: True: commit it; False: roll it back. until: the deadline, a time.monotonic() value.
+    Raises:
+        one of `OVER`: see the module. Any other error of the broker. TimedOut.
+    """
     request = EndTxnRequest(transactional_id=one.name, producer_id=one.producer_id, producer_epoch=one.producer_epoch, committed=commit)
     cap = None if one.joins else _END_CAP
     return asking(cluster, one.name, request, until, cap=lambda: cap)

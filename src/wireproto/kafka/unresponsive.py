@@ -1,11 +1,10 @@
-"""Which leaders keep a sender waiting: connections that owe an answer and are silent, and what they hold. Sans-IO.
+"""Detects leaders that have stopped answering, and the partitions that wait for them. Sans-IO.
 
-What it is: `UnresponsiveLeaders`, one a sender. It is told what goes out by which connection, and looked at about once a second while an answer is owed.
-A node that is stopped keeps its connections open: what is on its way there would wait for `request_timeout`, though another one leads by
-then. Brokers answer the requests of a connection in order, so one that owed answers at two looks, and by which nothing came in between, has
-owed the oldest of them all that time.
-May assume: `look` has one caller at a time; `sent` may be called by any thread meanwhile. Must not: read a clock, close anything, or know
-who leads.
+`UnresponsiveLeaders`, one a sender, records what goes out by which connection, and is checked about once a second while a response is
+outstanding. A node that is stopped keeps its connections open: what was sent there would wait for `request_timeout`, though another node
+leads by then. Brokers answer the requests of a connection in order, so one that owed responses at two checks, and by which nothing came in
+between, has owed the oldest of them all that time.
+`look` has one caller at a time; `sent` may be called by any thread meanwhile. Reads no clock, closes nothing, and does not know who leads.
 """
 
 from __future__ import annotations
@@ -18,13 +17,20 @@ if TYPE_CHECKING:
     from .._net import Connection
 
 LOOK_EVERY = 1.0
-"""Seconds between two looks, and between two questions who leads by now."""
+"""Seconds between two checks, and between two metadata refreshes for a silent leader."""
 SILENT = 2.0
-"""Seconds without an answer after which a connection is silent."""
+"""Seconds without a response after which a connection is silent."""
 
 
 class _Unanswered:
-    """One connection: the keys sent since the last look at which it had answered, and between that one and the one before."""
+    """The partitions sent by one connection.
+
+    Attributes:
+        keys: since the last check at which responses had come.
+        before: between that check and the one before.
+        heard: frames read by the connection at that check; -1: nothing was outstanding.
+        since: when that was.
+    """
 
     __slots__ = ("before", "heard", "keys", "since")
 
@@ -35,15 +41,16 @@ class _Unanswered:
         self.since = 0.0
 
     def answered(self) -> None:
-        """It came on since the last look: what was sent before that is answered, or will be."""
+        """Note that responses came since the last check: what was sent before that is answered, or will be."""
         self.before, self.keys = self.keys, set()
 
 
 class UnresponsiveLeaders:
-    """See the module.
+    """Keeps what is outstanding, by connection; see the module.
 
     Attributes:
-        owed: what each was sent. silent: the connections that were, at the last look, and what they were sent of late.
+        unanswered: what was sent by each.
+        silent: the connections that were silent at the last check, and the partitions sent by them of late.
     """
 
     def __init__(self) -> None:
@@ -51,14 +58,14 @@ class UnresponsiveLeaders:
         self.silent: dict[Connection, set[Key]] = {}
 
     def sent(self, link: Connection, key: Key) -> None:
-        """A request for this key goes out by this connection."""
+        """Note that a request for this partition goes out by this connection."""
         unanswered = self.unanswered.get(link)
         if unanswered is None:
             unanswered = self.unanswered[link] = _Unanswered()
         unanswered.keys.add(key)
 
     def look(self, now: float) -> bool:
-        """Find out who is silent; whether to look again, since somebody owes an answer."""
+        """Find out which connections are silent; return whether to check again, since responses are outstanding."""
         waiting = False
         silent: dict[Connection, set[Key]] = {}
         for link, unanswered in list(self.unanswered.items()):

@@ -1,12 +1,10 @@
-"""Which version of each message to speak with a node.
+"""Chooses which version of each message to speak with a node.
 
-What it is: the node's answer to ApiVersions as a table, and the choice of the newest version that both sides know. Sans-IO: the
-connection's handshake asks, this reads.
+The node's response to ApiVersions as a table, and the choice of the newest version that both sides know. Sans-IO: the connection's
+handshake asks, this reads. Takes whole frames; knows no message's fields but those of ApiVersions.
 
     ask in our newest version  ──►  decodes, no error         the table
                                ──►  error 35, or undecodable  ask again in version 0, which every node answers
-
-May assume: whole frames. Must not: send, or know a message's fields beyond ApiVersions.
 """
 
 from __future__ import annotations
@@ -22,7 +20,11 @@ Range = tuple[int, int]
 
 
 class Request(Protocol):
-    """What every generated request class has."""
+    """What every generated request class has.
+
+    Attributes:
+        API_KEY: the message's number. NAME: its name. MIN_VERSION, MAX_VERSION: that we know. RESPONSE: class of the reply.
+    """
 
     API_KEY: ClassVar[int]
     NAME: ClassVar[str]
@@ -31,8 +33,11 @@ class Request(Protocol):
     RESPONSE: ClassVar[Any]
 
     @classmethod
-    def header_version(cls, version: int) -> int: ...
-    def encode_parts(self, version: int) -> list[Any]: ...
+    def header_version(cls, version: int) -> int:
+        """Return the version of the header in front of this version."""
+
+    def encode_parts(self, version: int) -> list[Any]:
+        """Encode the body as buffers."""
 
 
 class Versions:
@@ -50,13 +55,17 @@ class Versions:
         self.features = dict(features or {})
 
     def newest(self, message: type[Request], cap: int | None = None) -> int | None:
-        """The newest version that both sides speak, at most `cap`; None when there is none."""
+        """Return the newest version that both sides speak, at most `cap`; None when there is none."""
         low, high = self.offered.get(message.API_KEY, (0, -1))
         high = min(high, message.MAX_VERSION) if cap is None else min(high, message.MAX_VERSION, cap)
         return high if high >= max(low, message.MIN_VERSION) else None
 
     def pick(self, message: type[Request], cap: int | None = None, *, peer: str | None = None) -> int:
-        """As `newest`, but raises UnsupportedVersion when the two sides share none."""
+        """Return the newest version as `newest` does.
+
+        Raises:
+            UnsupportedVersion: the two sides share none.
+        """
         version = self.newest(message, cap)
         if version is None:
             theirs = self.offered.get(message.API_KEY)
@@ -70,18 +79,18 @@ class Versions:
         return version
 
     def has(self, message: type[Request]) -> bool:
-        """Whether the node answers this message in any version of ours."""
+        """Return whether the node answers this message in any version of ours."""
         return self.newest(message) is not None
 
 
 def read_versions(frame: bytes, version: int) -> Versions | None:
-    """The table in an answer to ApiVersions.
+    """Read the table in a response to ApiVersions.
 
     Args:
         frame: the reply with its correlation id (4 bytes; this reply's header never has more).
         version: in which the request was sent.
     Returns:
-        None when the answer does not decode or says error 35, and asking in version 0 may help.
+        None when the reply does not decode or has error 35, and asking in version 0 may help.
     Raises:
         ProtocolError: version 0 does not decode either: what answers is no Kafka node.
         BrokerError: any other error code.

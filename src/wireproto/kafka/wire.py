@@ -1,12 +1,12 @@
-"""One request and its reply on one connection.
+"""Sends one request on one connection and returns its reply.
 
-What it is: the header in front, the version agreed with this node, the typed reply, for every message alike. `conn.context` holds what the
-handshake agreed (`Agreed`).
+The header in front, the version agreed with this node, the typed reply, for every message alike. `conn.context` holds what the handshake
+agreed (`Agreed`); the connection has had its handshake.
 
     request   RequestHeader (v1; v2 for flexible messages) | body
     reply     correlation id | tagged fields where the reply's header is v1 | body
 
-May assume: a connection after its handshake. Must not: choose the node, retry, or look at error codes.
+Does not choose the node, retry, or look at error codes.
 """
 
 from __future__ import annotations
@@ -31,29 +31,36 @@ _HEAD = struct.Struct(">hhih")
 
 
 SILENT = 2.0
-"""Seconds without an answer, after which a node's right to what it was asked is doubted."""
+"""Seconds without a reply, after which `meanwhile` is run."""
 
 
 class Reply(Protocol):
-    """What every generated reply class has."""
+    """What every generated reply class has.
+
+    Attributes:
+        NAME: the message's name.
+    """
 
     NAME: ClassVar[str]
 
     @classmethod
-    def header_version(cls, version: int) -> int: ...
+    def header_version(cls, version: int) -> int:
+        """Return the version of the header in front of this version."""
+
     @classmethod
-    def decode(cls, data: Any, version: int = ..., start: int = ...) -> Any: ...
+    def decode(cls, data: Any, version: int = ..., start: int = ...) -> Any:
+        """Decode the body, which begins at `start`."""
 
 
 class Agreed:
-    """What the handshake with a node found out.
+    """What the handshake with a node agreed, and what is known of the connection since.
 
     Attributes:
         versions: what the node offers.
         client_id: goes into every header.
-        timed_out_at: when a request was last given up without an answer; 0.0: never.
-        until: when to use it no more: some time before its session ends, behind which the node hangs up at the next request.
-        leaving: no record goes out by it any more, since that is soon.
+        timed_out_at: when a request was last given up without a reply, a time.monotonic() value; 0.0: never.
+        until: when to stop using the connection: some time before its session ends, after which the node closes it at the next request.
+        leaving: whether no record goes out by it any more, since its session ends soon.
         muted_until: until when the node reads nothing by it, since a quota is used up (KIP-219); 0.0: never so far.
     """
 
@@ -69,7 +76,7 @@ class Agreed:
 
 
 def frame(message: Request, version: int, token: int, client_id: bytes) -> list[Any]:
-    """The request as buffers, without the length in front."""
+    """Encode a request as buffers, without the length in front."""
     head = _HEAD.pack(message.API_KEY, version, token, len(client_id)) + client_id
     if message.header_version(version) >= 2:
         head += b"\0"
@@ -77,7 +84,11 @@ def frame(message: Request, version: int, token: int, client_id: bytes) -> list[
 
 
 def decode(reply: type[Reply], version: int, data: bytes, conn: Connection) -> Any:
-    """The typed reply in a frame. What does not decode ends the connection, since nothing after it can be trusted."""
+    """Decode the typed reply in a frame.
+
+    Raises:
+        ProtocolError: it does not decode; the connection is closed, since nothing after it can be trusted.
+    """
     try:
         start = 4
         if reply.header_version(version) >= 1:
@@ -90,14 +101,14 @@ def decode(reply: type[Reply], version: int, data: bytes, conn: Connection) -> A
 
 
 def version_for(conn: Connection, message: type[Request] | Request, cap: int | None = None) -> int:
-    """The newest version of a message that this node and we speak; raises UnsupportedVersion."""
+    """Return the newest version of a message that this node and we speak; raises UnsupportedVersion."""
     agreed: Agreed = conn.context
     kind = message if isinstance(message, type) else type(message)
     return agreed.versions.pick(kind, cap, peer=conn.peer)
 
 
 def silent(conn: Connection) -> bool:
-    """Whether a request was given up, and nothing has come by this connection since."""
+    """Return whether a request was given up, and nothing has come by this connection since."""
     agreed: Agreed = conn.context
     return agreed.timed_out_at > conn.last_read
 
@@ -113,9 +124,11 @@ def asking(
     """Send a request and wait for its typed reply. Steps.
 
     Args:
-        until: time.monotonic() value.
+        until: the deadline, a time.monotonic() value.
         version: to speak; None takes the newest agreed one.
-        meanwhile: steps to be done again and again while no answer comes; what they raise ends the waiting.
+        meanwhile: steps to be run again and again while no reply comes; what they raise ends the waiting.
+    Raises:
+        TimedOut, Disconnected, Closed: there is no reply. UnsupportedVersion, ValueUnsupported: the version cannot carry the message.
     """
     agreed: Agreed = conn.context
     if version is None:
@@ -143,7 +156,12 @@ def submit(
     version: int | None = None,
     matter: Any = None,
 ) -> Call:
-    """Send a request without waiting; `result` reads the finished call."""
+    """Send a request without waiting; `result` reads the finished call.
+
+    Args:
+        mailbox: takes the call when it is finished. timeout_at: when it fails with TimedOut, a time.monotonic() value.
+        version: to speak; None takes the newest agreed one. matter: kept in the call's context.
+    """
     agreed: Agreed = conn.context
     if version is None:
         version = version_for(conn, message)
@@ -153,7 +171,7 @@ def submit(
 
 
 def result(call: Call) -> Any:
-    """The typed reply of a finished call; raises what it failed with."""
+    """Return the typed reply of a finished call; raises what it failed with."""
     if call.error is not None:
         raise call.error
     sent: Sent = call.context
