@@ -116,7 +116,7 @@ class KafkaAdmin(TransactionAdmin, Closing):
             yield from self._asking_for(names, deadline)
         found: dict[str, TopicInfo] = {}
         for name in self._shown() if names is None else names:
-            entry = yield from self._cluster.knowing(name, deadline)  # one just made is asked for again: other nodes may know more
+            entry = yield from self._cluster.knowing(name, deadline)  # a new topic is looked up again: other nodes may know more
             found[name] = self._info(entry)
         return found
 
@@ -164,7 +164,7 @@ class KafkaAdmin(TransactionAdmin, Closing):
             reply = yield from cluster.asking(DescribeLogDirsRequest(topics=asked), deadline, cluster.to_node(node))
             found.update(dict.fromkeys(led, 0))
             stored = [(topic.name, part) for folder in reply.results for topic in folder.topics for part in topic.partitions]
-            for topic, part in stored:  # one that moves between two folders is in both
+            for topic, part in stored:  # a partition that moves between two folders is in both
                 found[topic, part.partition_index] = max(found[topic, part.partition_index], part.partition_size)
 
         without = set[TopicPartition]()
@@ -213,7 +213,7 @@ class KafkaAdmin(TransactionAdmin, Closing):
         cluster = self._cluster
         yield from cluster.asking(make, deadline, cluster.to_controller, kind=CreateTopicsRequest, check=check, slow=True)
         yield from cluster.retrying(lambda: self._usable(topic, partitions, deadline), deadline)
-        # A broker tells that it leads a little before it does: it publishes the metadata first, then opens the logs.
+        # A broker says that it leads a little before it does: it publishes the metadata first, then opens the logs.
         made = {(topic, number): positions.LATEST_TIME for number in range(partitions)}
         yield from positions.listing(cluster, made, deadline, committed=False, made=True)
 
@@ -384,7 +384,7 @@ class KafkaAdmin(TransactionAdmin, Closing):
             try:
                 held = tuple(sorted(assignor.decode_assignment(bytes(member.member_assignment))))
             except WireprotoError:
-                held = ()  # another kind of group has its own format there
+                held = ()  # another kind of group has another format there
             members.append(GroupMember(member.member_id, member.client_id, held))
         details = {"protocol_type": found.protocol_type, "protocol": found.protocol_data}
         return GroupInfo(group, found.group_state, tuple(members), details)

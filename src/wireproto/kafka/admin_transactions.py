@@ -162,7 +162,7 @@ class TransactionAdmin:
             transactional_id_pattern=pattern,
         )
         asked: set[int] = set()
-        heard: dict[int, Any] = {}
+        replies: dict[int, Any] = {}
         led: dict[int, dict[int, int]] = {}
 
         def ask(node: int) -> Steps[None]:
@@ -171,32 +171,32 @@ class TransactionAdmin:
             reply = yield from self._answer_of(node, request, deadline)
             if reply.error_code:
                 raise error(reply.error_code, "listing transactions", message=reply.NAME)
-            heard[node] = reply
+            replies[node] = reply
 
         def attempt() -> Steps[None]:
             nonlocal asked
             yield from cluster.refreshing((), deadline)
             nodes = set(cluster.metadata.nodes)
             if nodes != asked:
-                heard.clear()  # what one that left has coordinated is another's by now, who may have answered before
+                replies.clear()  # a node that answered before may coordinate by now what a node that left did
             asked = nodes
-            left = [(f"listing the transactions of node {node}", ask(node)) for node in sorted(nodes - heard.keys())]
+            left = [(f"listing the transactions of node {node}", ask(node)) for node in sorted(nodes - replies.keys())]
             yield from cluster.tasks.every(left, deadline)
-            nobody_s = {number for node in nodes for number in led[node]} - {
+            uncoordinated = {number for node in nodes for number in led[node]} - {
                 number for node in nodes for number, leader in led[node].items() if leader == node
             }
-            if nobody_s:
-                heard.clear()
-                raise CoordinatorNotAvailable(f"no node takes itself for the coordinator of {len(nobody_s)} partitions of {STATE} yet")
+            if uncoordinated:
+                replies.clear()
+                raise CoordinatorNotAvailable(f"no node takes itself for the coordinator of {len(uncoordinated)} partitions of {STATE} yet")
 
         yield from cluster.retrying(attempt, deadline)
-        unknown = [set(reply.unknown_state_filters) for reply in heard.values()]
+        unknown = [set(reply.unknown_state_filters) for reply in replies.values()]
         nowhere = set.intersection(*unknown) if unknown else set()
         if nowhere:
             raise OptionError(f"brokers know no such state of a transaction: {', '.join(sorted(nowhere))}")
         found = {
             one.transactional_id: ListedTransaction(one.transactional_id, one.producer_id, one.transaction_state, node)
-            for node, reply in heard.items()
+            for node, reply in replies.items()
             for one in reply.transaction_states
         }
         return [found[name] for name in sorted(found)]
@@ -384,7 +384,7 @@ class TransactionAdmin:
         try:
             yield from self._of_topics(names, attempt, deadline)
         except WireprotoError as why:
-            error = why if missing is None or not isinstance(why, TimedOut) else missing  # that time ran out is no news then
+            error = why if missing is None or not isinstance(why, TimedOut) else missing  # which says more than that time ran out
             error.known = found
             raise error from None
         return {key: found[key] for key in keys}
@@ -435,7 +435,7 @@ class TransactionAdmin:
             producer_epoch=producer.producer_epoch,
             transaction_result=commit,
             topics=(WritableTxnMarkerTopic(name=topic, partition_indexes=(number,)),),
-            coordinator_epoch=producer.coordinator_epoch or 0,  # a later one would shut the real coordinator out
+            coordinator_epoch=producer.coordinator_epoch or 0,  # a later epoch would fence the real coordinator
         )
         cluster = self._cluster
 
@@ -456,7 +456,7 @@ class TransactionAdmin:
         version = wire.version_for(conn, type(request))
         try:
             reply = yield from cluster.answered(conn, request, deadline, version=version)
-        except ValueUnsupported as why:  # a filter
+        except ValueUnsupported as why:  # the version lacks a filter
             raise UnsupportedVersion(f"node {node} is too old for what is asked: {why}", version=version, peer=conn.peer) from why
         if hasattr(reply, "throttle_time_ms"):
             cluster.throttled(reply, conn)
@@ -479,7 +479,7 @@ def _transaction(state: Any, node: int) -> TransactionInfo:
         producer_epoch=state.producer_epoch,
         coordinator=node,
         timeout=state.transaction_timeout_ms / 1000,
-        started=_told_of(state.transaction_start_time_ms),
+        started=_number_or_none(state.transaction_start_time_ms),
         partitions=tuple(parts),
     )
 
@@ -489,14 +489,14 @@ def _producer(one: Any) -> ProducerInfo:
     return ProducerInfo(
         producer_id=one.producer_id,
         producer_epoch=one.producer_epoch,
-        last_sequence=_told_of(one.last_sequence),
-        last_timestamp=_told_of(one.last_timestamp),
-        coordinator_epoch=_told_of(one.coordinator_epoch),
-        transaction_start=_told_of(one.current_txn_start_offset),
+        last_sequence=_number_or_none(one.last_sequence),
+        last_timestamp=_number_or_none(one.last_timestamp),
+        coordinator_epoch=_number_or_none(one.coordinator_epoch),
+        transaction_start=_number_or_none(one.current_txn_start_offset),
     )
 
 
-def _told_of(number: int) -> int | None:
+def _number_or_none(number: int) -> int | None:
     """Return a number of the wire, or None where it is negative: the broker has none."""
     return None if number < 0 else number
 

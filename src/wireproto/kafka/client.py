@@ -76,7 +76,7 @@ class KafkaClient(ClientBase[KafkaCluster]):
 
         given = self._options.for_role("producer", options)
         if topic is None and not self.topic:
-            drive, opening, forever = self.cluster.drive, KafkaProducer.opening, float("inf")  # the steps keep their time
+            drive, opening, forever = self.cluster.drive, KafkaProducer.opening, float("inf")  # the steps have a deadline of their own
             return self.keep(TopicsProducer(lambda name, timeout: drive(opening(self._senders, name, given, timeout), forever)))
         return self.cluster.drive(self.producing(topic, **options), float("inf"))
 

@@ -72,7 +72,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
     """
 
     protocol = "kafka"
-    served_by_handshake = False  # versions are told to everybody
+    served_by_handshake = False  # brokers answer ApiVersions without authentication
 
     def __init__(self, options: KafkaOptions, addresses: Sequence[Address]) -> None:
         super().__init__(options)
@@ -205,7 +205,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
             found = yield from self.coordinating(name, kind, until)
             try:
                 return (yield from self.connecting(found, purpose, until))
-            except (ConnectError, Disconnected):  # whoever tries again asks who it is now: its node may be gone for good
+            except (ConnectError, Disconnected):  # look it up again before a retry: its node may be gone for good
                 self.lost_coordinator(name, kind)
                 raise
 
@@ -299,7 +299,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
         """
         named = None if topics is None else tuple(sorted(topics))
         what = "asking for metadata" + (f" of {', '.join(named[:3])}{' …' if len(named) > 3 else ''}" if named else "")
-        return self.tasks.shared(("metadata", create, named), lambda: self._telling(named, create, what), what)
+        return self.tasks.shared(("metadata", create, named), lambda: self._fetching_metadata(named, create, what), what)
 
     def refreshing(self, topics: Iterable[str] | None, until: float, *, create: bool = False) -> Steps[None]:
         """Ask for metadata now (`look`)."""
@@ -309,7 +309,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
         """Run `refreshing` with retries, and wait for it."""
         self.drive(self.retrying(lambda: self.refreshing(topics, deadline, create=create), deadline), deadline)
 
-    def _telling(self, named: tuple[str, ...] | None, create: bool, what: str) -> Steps[None]:
+    def _fetching_metadata(self, named: tuple[str, ...] | None, create: bool, what: str) -> Steps[None]:
         """Ask any node for metadata, and take it in."""
 
         def ask(conn: Connection) -> Steps[None]:
@@ -318,29 +318,29 @@ class KafkaCluster(Runtime[KafkaOptions]):
             if version == 0:  # cannot ask for nodes only: an empty list means all topics
                 asked = (MetadataRequestTopic(name="?"),) if named == () else asked or ()
             request = MetadataRequest(topics=asked, allow_auto_topic_creation=create or version < 4)
-            heard = conn.frames_read
+            frames_before = conn.frames_read
             try:
                 reply = yield from self.hearing(conn, request, until, version=version)
             except Disconnected as why:
-                if self.reached or conn.frames_read > heard or self.options.mechanism is not None:
+                if self.reached or conn.frames_read > frames_before or self.options.mechanism is not None:
                     raise
                 text = "the node hung up at the first request after the handshake: does it want SASL (user=…, password=…, sasl=…)?"
                 raise self.hung_up("first request", conn)(text, peer=why.peer) from why
-            if reply.error_code:  # from version 13, and nothing else is told then
+            if reply.error_code:  # from version 13 on; the response has nothing else then
                 refusal = error(reply.error_code, what, message=reply.NAME, peer=conn.peer)
                 if isinstance(refusal, RebootstrapRequired):
                     self._forget(str(refusal))
                 raise refusal
-            self._know(reply.cluster_id, conn)
+            self._check_cluster(reply.cluster_id, conn)
             with self._lock:
                 before = self.metadata.topics
                 self.metadata.apply(reply, all_topics=named is None)
-            self._tell_moves(before)
+            self._log_moves(before)
 
         until = self._later()
         yield from self.anywhere(what, ask, until)
 
-    def _know(self, claimed: str | None, conn: Connection) -> None:
+    def _check_cluster(self, claimed: str | None, conn: Connection) -> None:
         """Check that a node of this cluster answers: its old address may belong to another cluster by now, as pods' addresses may.
 
         Raises:
@@ -397,7 +397,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
             except TimedOut:
                 if not answered or self.metadata.problem(topic) is None:
                     raise
-                # the time ran out while it was asked for once more: what was told last is the answer
+                # the time ran out while it was asked for once more: the last response counts
             problem = self.metadata.problem(topic)
             entry = self.metadata.topics.get(topic)
             if problem is None and (entry is None or not entry.partitions):
@@ -447,10 +447,10 @@ class KafkaCluster(Runtime[KafkaOptions]):
         with self._lock:
             before = self.metadata.topics
             news = self.metadata.hint(topic, partition, node, epoch, endpoints)
-        self._tell_moves(before)
+        self._log_moves(before)
         return news
 
-    def _tell_moves(self, before: Mapping[str, Topic]) -> None:
+    def _log_moves(self, before: Mapping[str, Topic]) -> None:
         """Log the partitions whose leader is another node now."""
         for topic, partition, old, new in self.metadata.moves(before):
             self.log.info(("moved", topic, partition), "%s[%d]: the leader is node %d now, not %d", topic, partition, new, old)
@@ -534,7 +534,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
         with suppress(TransportError):  # the next attempt finds out for itself
             yield from self.refreshing((), min(until, time.monotonic() + _REFRESH_TIME))
 
-    # --- whom to ask ---
+    # --- which node to ask ---
 
     def _later(self) -> float:
         """Return the deadline of a look-up that belongs to no caller."""

@@ -43,7 +43,7 @@ _UNKNOWN = -1
 _LEAVING = 10.0
 """Seconds for leaving the group when a consumer was garbage-collected without a close."""
 _MISSING = Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
-"""Waits until a missing topic is looked up again: Java's retry.backoff.ms and retry.backoff.max.ms."""
+"""Pauses before a missing topic is looked up again: Java's retry.backoff.ms and retry.backoff.max.ms."""
 Offsets = dict[TopicPartition, int]
 Resumed = tuple[Offsets, Offsets, Offsets, dict[TopicPartition, Request], Offsets]
 
@@ -82,23 +82,23 @@ class KafkaConsumer(PartingRole, AbandonedRole):
         self._coordinator = Coordinator(cluster, group, topics, options, self._fetcher.wake)
         self._when_abandoned(cluster.loop, partial(_give_back, cluster, self._fetcher, self._purpose, self._coordinator))
         self._settled = -1
-        self._resuming: tuple[int, Task[Resumed]] | None = None  # the generation, and where its partitions go on
+        self._resuming: tuple[int, Task[Resumed]] | None = None  # the generation, and the look-up of where its partitions resume
         self._saving: tuple[dict[TopicPartition, int], Task[offsets.Codes]] | None = None
         self._last = False  # the automatic commit before a join has begun
         self._looking: Task[None] | None = None
         self._counts: dict[str, int] = {}
-        self._first_counts: dict[str, int] = {}  # as of our opening: what lies beyond came later
+        self._first_counts: dict[str, int] = {}  # partitions by topic as of our opening: those beyond were added later
         self._look_at = time.monotonic() + options.metadata_max_age
         self._missing = Waits(_MISSING)
         self._saved: dict[TopicPartition, int] = {}
         self._saved_at = time.monotonic()
-        self._stored: dict[TopicPartition, int] = {}  # the ends at which the group begins, and which were committed as it did
-        self._began: dict[TopicPartition, int] = {}  # where each partition that is ours began to be read, or was set to
-        self._handed: dict[TopicPartition, int] = {}  # where the newest batch of each partition ended, since it was given to us or set
+        self._stored: dict[TopicPartition, int] = {}  # ends of partitions, committed when the group began there
+        self._began: dict[TopicPartition, int] = {}  # where each assigned partition began to be read, or was sought to
+        self._handed: dict[TopicPartition, int] = {}  # where the newest batch of each partition ended, since it was assigned or sought
         self._in_work: tuple[TopicPartition, int | None] | None = None  # the newest batch's partition, and what `_handed` had of it before
-        self._torn: tuple[tuple[Cursor, int] | None, tuple[TopicPartition, int | None] | None] | None = None  # … as a broken poll began
-        self._dropped: set[TopicPartition] = set()  # handed out, not committed, and gone with a rebalance: what the next commit tells
-        self._known_gone: set[TopicPartition] = set()  # of which a commit has told that they are gone
+        self._torn: tuple[tuple[Cursor, int] | None, tuple[TopicPartition, int | None] | None] | None = None  # … before a broken poll
+        self._dropped: set[TopicPartition] = set()  # returned, not committed, and revoked: the next commit raises Revoked of them
+        self._known_gone: set[TopicPartition] = set()  # of which a commit has raised Revoked already
 
     # --- polling ---
 
@@ -158,7 +158,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
                         return None
                     continue
                 yield from self._commit_sometimes()
-                # A poll that waits for longer than max_poll_interval is no poll that stays away.
+                # A poll that waits for longer than max_poll_interval does not count as missing.
                 batch = yield from self._fetcher.polling(min(deadline, time.monotonic() + self._options.max_poll_interval / 3))
                 if batch is not None or time.monotonic() >= deadline:
                     self._coordinator.polled_at = time.monotonic()
@@ -181,13 +181,13 @@ class KafkaConsumer(PartingRole, AbandonedRole):
         if member.state == STABLE and self._settled == member.generation:
             return True
         if self._settled < 0:
-            self._drop_partitions()  # where a signal handler broke into giving up or taking: no commit of a later generation may cover them
+            self._drop_partitions()  # where a signal handler interrupted a rebalance: no commit of a later generation may cover them
         elif not (yield from self._give_up_partitions(deadline)):
             return False
         if not (yield from self._coordinator.settling(deadline)):
             return False
         generation, mine = member.generation, member.assignment
-        if generation < 0:  # the I/O thread has just been told that we are no member any more
+        if generation < 0:  # the I/O thread has just learned that we are no member any more
             return False
         return (yield from self._take_partitions(generation, mine, deadline))
 
@@ -203,7 +203,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
         try:
             if held and callback is not None:
                 self._call_back(callback, held)
-        finally:  # whatever the user's code comes to, they are not ours any more
+        finally:  # whatever the user's code raises, they are not ours any more
             self._drop_partitions()
         return True
 
@@ -232,7 +232,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
             return False
         try:
             resume, begin, epochs, later, stored = resuming[1].result()
-        except (TransportError, UnstableOffsetCommit):  # a transaction that commits offsets of the group ends some time
+        except (TransportError, UnstableOffsetCommit):  # passing: a transaction that commits offsets of the group will end
             self._resuming = None
             return False
         except BaseException:
@@ -244,7 +244,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
         self._began = {key: resume.get(key, begin.get(key, 0)) for key in sorted(mine) if key not in later}
         for key, offset in self._began.items():
             self._fetcher.asking.add(*key, offset, epoch=epochs.get(key, -1))
-            if isinstance(self._start, Earliest):  # any other place is known to nobody: the next commit tells it, as that of Java's client
+            if isinstance(self._start, Earliest):  # any other start is stored nowhere: the next commit stores it, as that of Java's client
                 self._saved.setdefault(key, begin.get(key, -1))
         self._fetcher.placing.add(later, timing.finding)
         leading = self._coordinator.membership.leading
@@ -282,14 +282,14 @@ class KafkaConsumer(PartingRole, AbandonedRole):
         if mine:
             resume = yield from offsets.fetching(cluster, group, mine, until, to=to, epochs=epochs)
         begin = positions.PLACES.requests(self._start, [key for key in sorted(mine) if key not in resume])
-        if isinstance(self._start, Latest):  # all of a partition that came later has been written since
+        if isinstance(self._start, Latest):  # all records of a partition that was added later are new
             begin |= {key: EARLIEST for key in begin if key[1] >= self._first_counts.get(key[0], 0)}
         leaderless: set[TopicPartition] = set()
         found = yield from timing.finding(cluster, begin, until, self._options, leaderless=leaderless)
         ends = {key: offset for key, offset in found.items() if isinstance(begin[key], Latest)}
         if ends:
             codes = yield from self._storing(ends, until, self._coordinator.membership.member, generation)
-            ends = {key: offset for key, offset in ends.items() if not codes.get(key)}  # refused: the group has moved on, and so do we
+            ends = {key: offset for key, offset in ends.items() if not codes.get(key)}  # refused: a new generation has begun, which we join
         return resume, found, epochs, {key: begin[key] for key in sorted(leaderless)}, ends
 
     def _call_back(self, function: object, partitions: frozenset[TopicPartition]) -> None:
@@ -346,7 +346,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
             wanted = self._unsaved()
         else:
             wanted = {key: positions.offset_in(key, position, "commit") for key, position in given.items()}
-        strange = tuple(sorted(key for key in wanted if key not in mine))
+        foreign = tuple(sorted(key for key in wanted if key not in mine))
         ours = {key: offset for key, offset in wanted.items() if key in mine}
         gone: tuple[TopicPartition, ...] = ()
         member = self._coordinator.membership
@@ -358,11 +358,11 @@ class KafkaConsumer(PartingRole, AbandonedRole):
         self._saved_at = time.monotonic()
         self._known_gone.update(gone)
         if given is None:
-            strange, self._dropped = tuple(self._dropped.difference(gone)), set()
+            foreign, self._dropped = tuple(self._dropped.difference(gone)), set()
         else:
             self._dropped -= ours.keys()
-        if strange or gone:
-            lost = tuple(sorted(strange + gone))
+        if foreign or gone:
+            lost = tuple(sorted(foreign + gone))
             raise _not_ours(lost)
 
     def _unsaved(self) -> dict[TopicPartition, int]:
@@ -406,7 +406,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
         self._saved.update({key: offset for key, offset in ours.items() if key not in gone})
         return gone
 
-    # What a transaction commits for us: see kafka.transactions.
+    # For commits within a transaction: see kafka.transactions.
 
     def standing(self, given: Mapping[TopicPartition, Position] | None = None) -> offsets.Standing:
         """Return this member's identity in the group and the offsets to commit, for a commit within a transaction.
@@ -479,7 +479,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
                 self._handed.pop(key, None)
             self._dropped.clear()
 
-    # An automatic commit is a task: what fails is read again by whoever goes on.
+    # An automatic commit is a task: when it fails, the next owner of the partition reads the records again.
 
     def _commit_sometimes(self) -> Steps[None]:
         """Begin an automatic commit when its interval is over and none is under way."""
@@ -617,7 +617,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
                 self._began[key] = offset
             for key in leaderless:
                 self._began.pop(key, None)
-                self._saved.setdefault(key, _UNKNOWN)  # the next commit tells it, as it does of the others
+                self._saved.setdefault(key, _UNKNOWN)  # the next commit stores it, as it does for the others
             for key in requests:
                 self._handed.pop(key, None)
                 self._dropped.discard(key)

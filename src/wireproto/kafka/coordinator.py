@@ -58,12 +58,12 @@ class Coordinator:
         self.route = cluster.to_coordinator(group, purpose=self._purpose)
         self._lock = threading.Lock()
         self._task: Task[None] | None = None
-        self._signal = Event(cluster.loop)  # there is something to do before the next beat
-        self._wanted: Event | None = None  # a poll asks for a settled membership, and waits for this
+        self._signal = Event(cluster.loop)  # set when there is something to do before the next heartbeat
+        self._wanted: Event | None = None  # a poll asks for a stable membership, and waits for this
         self._beat_at = _NEVER
-        self._out_at = 0.0  # since when the coordinator has had our join or sync
+        self._out_at = 0.0  # when the join or sync in flight was sent; 0.0: it was not
         self._waits = Waits(_LOST)
-        self._refusals = Waits(_LOST)  # told to join again, in a row
+        self._refusals = Waits(_LOST)  # replies in a row that mean "join again"
         self.polled_at = time.monotonic()
         self.problem: Exception | None = None
         self.counts: dict[str, int] = {}
@@ -99,7 +99,7 @@ class Coordinator:
         wanted = self._wanted
         if wanted is None:
             wanted = self._wanted = Event(self._cluster.loop)
-        # Each of these each time: a signal handler may have kept the poll before from any of them.
+        # Done by each poll: a signal handler may have interrupted the one before at any of these.
         self._task = self._cluster.tasks.shared(("membership", id(self)), self._life, f"membership of group {self.group!r}")
         self._signal.set()
         if not (yield wanted, deadline):
@@ -168,13 +168,13 @@ class Coordinator:
         while member.state not in (STABLE, LEFT):
             try:
                 reply = yield from self._asked()
-                with self._lock:  # by what was answered: a refused commit, say, may have changed the state meanwhile
+                with self._lock:  # by the kind of reply: a refused commit, say, may have changed the state meanwhile
                     (member.on_sync if isinstance(reply, SyncGroupResponse) else member.on_join)(reply)
             except Closed:
-                raise  # the end of the membership, told by `_life`
+                raise  # the membership is over; `_life` handles it
             except Exception as why:
                 now = time.monotonic()
-                failing_since = failing_since + self._held_back(why, now) if failing_since else now
+                failing_since = failing_since + self._time_held(why, now) if failing_since else now
                 if not isinstance(why, WireprotoError) or self._ends(why) or now - failing_since > self._options.request_timeout:
                     self.problem = self.problem or why
                     break
@@ -192,7 +192,7 @@ class Coordinator:
         if wanted is not None:
             wanted.set()
 
-    def _held_back(self, why: Exception, now: float) -> float:
+    def _time_held(self, why: Exception, now: float) -> float:
         """Return for how many seconds a coordinator held the request that failed so: it was reached, and waited for the other members."""
         return now - self._out_at if self._out_at and not isinstance(why.__cause__, TimedOut) else 0.0
 
@@ -224,7 +224,7 @@ class Coordinator:
             request = member.sync_request(self.counts) if syncing else member.join_request()
         self._out_at = time.monotonic()
         until = self._out_at + options.request_timeout
-        if not syncing:  # a join waits for the other members' next polls, a share for the leader alone
+        if not syncing:  # a join waits for the other members' next polls, a sync only for the leader
             until += options.max_poll_interval
         try:
             return (yield from wire.asking(conn, request, until, meanwhile=self._cluster.watching(self.group)))
@@ -295,7 +295,7 @@ class Coordinator:
         """Leave, since there are no polls, so that other members get our partitions; the next poll joins again."""
         member, until = self.membership, time.monotonic() + 5.0
         request: LeaveGroupRequest | None = None
-        with suppress(TransportError, BrokerError):  # else the session time-out will do
+        with suppress(TransportError, BrokerError):  # else the session timeout ends the membership
             conn = yield from self.route(until)
             version = wire.version_for(conn, LeaveGroupRequest)
             request = member.leave_request(version)

@@ -36,7 +36,7 @@ from .sessions import NO_SESSION, FetchSession, Named, Want
 
 CHECKED, BY_ID = 12, 13
 """Versions of Fetch from which on the epoch before `ahead` is looked at, and topics have ids."""
-_TOLD_FROM = 4
+_LOGGED_FROM = 4
 """Refusals in a row from which on they are logged; then each time that their number has doubled."""
 _DOUBT_TIMES = 3
 _DOUBT_TIME = 2.0
@@ -45,8 +45,8 @@ _HUNGRY = 10.0
 """Seconds of responses without records after which they are logged; then each time that the seconds have doubled."""
 
 _MISSING = (UnknownTopicOrPartition, UnknownTopicId)  # nodes learn of a new topic one after the other
-_PASSING = (UnknownServerError, TransportError)  # what a remote storage has trouble with comes as the former
-_FINAL = (CorruptMessage,)  # the leader's own copy is broken, and stays so
+_PASSING = (UnknownServerError, TransportError)  # brokers report trouble with remote storage as the former
+_FINAL = (CorruptMessage,)  # the leader's own copy is corrupt, and stays so
 
 log = logging.getLogger("wireproto.kafka")
 
@@ -301,7 +301,7 @@ class Fetches:
             session_epoch=named.session_epoch,
             topics=_topics(named.wanted),
             forgotten_topics_data=_forgotten(named.forgotten),
-            rack_id="" if any(cursor.empties for cursor in epochs) else settings.rack,  # in doubt the leader itself has to say
+            rack_id="" if any(cursor.empties for cursor in epochs) else settings.rack,  # a doubted partition is asked of the leader itself
         )
         return request, SentFetch(tuple(ask.tickets), names, epochs, ask.link, named)
 
@@ -361,7 +361,7 @@ class Fetches:
                     topic_id = topic.topic_id if version >= BY_ID else b""
                     self._take(found, part, now, asked.epochs[found.cursor], topic_id, nothing=nothing)
         if named.some:
-            for ticket in tickets.values():  # nothing new of these
+            for ticket in tickets.values():  # left out of the response: no news
                 self._well(ticket.cursor)
                 self._without_records(ticket, asked.epochs[ticket.cursor], now, nothing=nothing)
 
@@ -378,8 +378,8 @@ class Fetches:
         """
         cursor = ticket.cursor
         again = cursor.topic_id not in (b"", topic_id) and ticket.offset > 0
-        if part.error_code and not (again and part.error_code == OffsetOutOfRange.code):  # the new log is not yet as long
-            if cursor.replica >= 0:  # the leader knows better what is wrong, if anything is
+        if part.error_code and not (again and part.error_code == OffsetOutOfRange.code):  # the new topic's log is not yet as long
+            if cursor.replica >= 0:  # ask the leader, which knows what is wrong
                 cursor.replica = -1
                 self.plan.later(cursor, now)
             else:
@@ -398,7 +398,7 @@ class Fetches:
             cursor.replica = part.preferred_read_replica
             cursor.replica_until = now + self.settings.replica_for
             if not part.records:
-                return  # nothing is said of what the log holds
+                return  # the response says nothing about the log
         stable = part.last_stable_offset
         cursor.end = stable if self.settings.committed and stable >= 0 else part.high_watermark
         if part.records:
@@ -509,7 +509,7 @@ class Fetches:
         judged = verdict(problem, passing=_PASSING, final=_FINAL + _MISSING if gone else _FINAL)
         if judged is Verdict.NEVER or (cursor.stop is not None and trouble > self.settings.trouble):
             self._fail(cursor, problem)
-        elif cursor.failures >= _TOLD_FROM and not cursor.failures & (cursor.failures - 1):
+        elif cursor.failures >= _LOGGED_FROM and not cursor.failures & (cursor.failures - 1):
             log.warning("%s[%d] has not been read for %.1f s: %s", cursor.topic, cursor.partition, trouble, problem)
 
 

@@ -78,7 +78,7 @@ class Fetcher(KafkaFetcherCore):
         self._calls: dict[int, Call] = {}
         self._down: dict[int, float] = {}
         self._dialling: dict[Address, tuple[Task[Connection], PlannedFetch[Cursor]]] = {}
-        self._overdue: dict[int | Address, float] = {}  # when to doubt that a node will answer, or that it can be reached
+        self._overdue: dict[int | Address, float] = {}  # when to doubt that a node will answer, or an address be reached
         self._looking: tuple[Task[None], set[str]] | None = None
         self._settling: tuple[Task[int], Cursor, int] | None = None
         self._template: FetchTemplate | None = None
@@ -88,9 +88,9 @@ class Fetcher(KafkaFetcherCore):
         self._problem: WireprotoError | None = None
         self._followed = ""
         self._follow_at = float("inf")
-        self._topics = cluster.metadata.topics  # replaced when anything of them is news
-        self._idle = False  # the last look met a node that could be asked
-        self._full: tuple[set[int], float] = set(), 0.0  # the nodes that had a question when none was idle, and how long that is believed
+        self._topics = cluster.metadata.topics  # the metadata's: another object after any change
+        self._idle = False  # planning found a node that could be asked
+        self._full: tuple[set[int], float] = set(), 0.0  # the nodes with a Fetch in flight when none was idle, and until when that holds
         self.asking = Fetches(
             FetchSettings(
                 committed=options.isolation == "committed",
@@ -318,7 +318,7 @@ class Fetcher(KafkaFetcherCore):
     def _looked(self, task: Task[None], topics: set[str]) -> None:
         """Take in the end of that look-up."""
         self._looking = None
-        self._look_at = time.monotonic() + self._waits.next()  # the next time: the nodes may not know it yet
+        self._look_at = time.monotonic() + self._waits.next()  # of the next look-up: the nodes may not know the leader yet
         try:
             task.result()
         except TransportError as why:
@@ -351,7 +351,7 @@ class Fetcher(KafkaFetcherCore):
         """Send a Fetch; return whether it was sent."""
         cluster, node = self._cluster, ask.link
         known = cluster.metadata.nodes.get(node)
-        if known is None:  # somebody else's metadata came meanwhile
+        if known is None:  # the node left the metadata meanwhile
             self._look_for(ask.tickets)
             return False
         conn = cluster.pool.peek(known.address, self._purpose)
@@ -384,7 +384,7 @@ class Fetcher(KafkaFetcherCore):
     def _dial(self, address: Address, ask: PlannedFetch[Cursor]) -> None:
         """Begin to connect to a node."""
         task = self._cluster.pool.dial(address, self._purpose)
-        self._wake_after(task)  # ahead of all notes: a signal handler may break in anywhere, and what is noted must end
+        self._wake_after(task)  # before it is noted: a signal handler may interrupt anywhere, and a noted task must wake the poll
         self._dialling[address] = task, ask
         self._overdue[address] = time.monotonic() + _LOOK_EVERY
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .options import KafkaOptions
 
 _SCRAM = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-_ASKED_IN = 4  # brokers since 3.9 know it; version 5 adds a check of the node's identity alone, and older ones would be asked twice
+_ASKED_IN = 4  # brokers since 3.9 know it; version 5 only adds a check of the node's identity, and older brokers would be asked twice
 _USED = 0.85, 0.95
 """The part of a session that is used, random between these as in Java's client, so that connections are not all renewed at once."""
 _NOTHING_KNOWN = Versions({ApiVersionsRequest.API_KEY: (0, _ASKED_IN)})

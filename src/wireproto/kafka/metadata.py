@@ -119,7 +119,7 @@ class Metadata:
             before = self.topics.get(name)
             topic_id = entry.topic_id or NO_ID
             if before is not None and topic_id != NO_ID and before.id not in (topic_id, NO_ID):
-                before = None  # deleted and created again: its epochs start anew
+                before = None  # deleted and created again: its leader epochs start over
             leaders = {p.partition_index: self._newer(before, p) for p in sorted(entry.partitions, key=lambda p: p.partition_index)}
             topics[name] = _topic(name, topic_id, entry.error_code, bool(entry.is_internal), leaders)
         self.topics = topics

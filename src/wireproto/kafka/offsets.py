@@ -162,12 +162,12 @@ def committing(
 
 
 def committing_within(
-    cluster: KafkaCluster, transaction: str, who: Identity, standing: Standing, until: float, *, cap: int | None
+    cluster: KafkaCluster, transaction: str, identity: Identity, standing: Standing, until: float, *, cap: int | None
 ) -> Steps[None]:
     """Commit offsets as part of a transaction (TxnOffsetCommit, at the group's coordinator).
 
     Args:
-        transaction: the transactional id. who: its producer id and epoch. standing: member and offsets.
+        transaction: the transactional id. identity: its producer id and epoch. standing: member and offsets.
         until: the deadline, a time.monotonic() value. cap: the newest version to use.
     Raises:
         the broker's error that a partition is refused with. TimedOut.
@@ -197,8 +197,8 @@ def committing_within(
         return TxnOffsetCommitRequest(
             transactional_id=transaction,
             group_id=group,
-            producer_id=who.producer_id,
-            producer_epoch=who.epoch,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
             generation_id_or_member_epoch=standing.generation if member else -1,
             member_id=standing.member if member else "",
             group_instance_id=standing.static_name if member else None,

@@ -126,8 +126,8 @@ def version_cap(options: KafkaOptions, nameless: bool) -> int | None:
 
 def sealed(batch: OutBatch, transactional: bool = False) -> Any:
     """Return the bytes of a batch with its producer id, epoch and sequence."""
-    who = batch.identity
-    return batch.builder.seal(who.producer_id, who.epoch, batch.sequence, transactional=transactional)
+    identity = batch.identity
+    return batch.builder.seal(identity.producer_id, identity.epoch, batch.sequence, transactional=transactional)
 
 
 def halves(batch: OutBatch, make_builder: Callable[[], KafkaBatchBuilder]) -> Parts | None:

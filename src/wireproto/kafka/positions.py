@@ -152,7 +152,7 @@ def listing(
     enough = until if made else time.monotonic() + cluster.options.unknown_topic_timeout
 
     def judge(why: WireprotoError) -> Verdict:
-        # of a topic that nodes know a leader may hear late; one that they do not know either is gone
+        # a leader may learn late of a topic that other nodes know; one that they do not know either is gone
         problem = cluster.metadata.problem(why.topic) if why.topic is not None else None
         gone = time.monotonic() >= enough and isinstance(problem, UnknownTopicOrPartition)
         return verdict(why, passing=(UnknownServerError,), final=(UnknownTopicOrPartition,) if gone else ())
@@ -162,7 +162,7 @@ def listing(
     except TimedOut:
         if missing is None:
             raise
-        raise missing from None  # the time ran out while it was asked for once more: the last answer counts
+        raise missing from None  # the time ran out while it was asked for once more: the last response counts
     return found
 
 

@@ -112,7 +112,7 @@ class KafkaProducer(BatchProducer):
         return time.time_ns() // 1_000_000
 
     def _fit(self, where: Key, batch: OutBatch, size: int, index: int) -> None:
-        if index == 0 and size > self.options.max_request_size:  # it has a batch of its own: a record of headers, mostly
+        if index == 0 and size > self.options.max_request_size:  # it has a batch of its own: most often a record with many headers
             self._sender.discard(where)
             outgoing.check_size(self.options, size, self.topic)
 
@@ -126,7 +126,7 @@ class KafkaProducer(BatchProducer):
             return number
         if key is not None:
             return partition_for_key(key, count)
-        self._look_at_topics()  # not all records come by the Appender, which does so where there is news
+        self._look_at_topics()  # the Appender does so when metadata changes, but not all records come by it
         with self._lock:
             number = self._router.stay(size)
             if number < 0:

@@ -56,7 +56,7 @@ class KafkaReader(AbandonedRole):
         self._options = options
         self._purpose = cluster.bulk()
         self._ranged = ranged
-        self._resting = False  # it came to its end, and has no connections until it seeks
+        self._resting = False  # it is done, and has no connections until it seeks
         self._fetcher = Fetcher(cluster, options, self._purpose)
         for key in starts:
             self._fetcher.asking.add(*key, starts[key], stops.get(key))

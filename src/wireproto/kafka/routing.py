@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from .metadata import Metadata
 
-GROUP, TRANSACTION, SHARE = 0, 1, 2  # kinds of coordinator, as FindCoordinator counts them
+GROUP, TRANSACTION, SHARE = 0, 1, 2  # kinds of coordinator, by FindCoordinator's key types
 _BROKER_RESOURCES = (4, 8)  # BROKER, BROKER_LOGGER
 
 

@@ -61,7 +61,7 @@ _WARY = 5.0
 """Seconds after the end of a quota's pause for which a connection has one request in flight at a time."""
 _STRAGGLING = 0.01
 """Seconds for a thread that was about to send by a connection when that was retired."""
-_TOO_LARGE = (MessageTooLarge, RecordListTooLarge)  # than the topic allows, or than one of its segments
+_TOO_LARGE = (MessageTooLarge, RecordListTooLarge)  # larger than the topic allows, or than a segment
 _UNREACHED = 3.0
 """Seconds for which a node that could not be dialled counts as unreachable. It is dialled more often while records wait for it."""
 _NAMED = 3
@@ -157,10 +157,10 @@ class KafkaSender(KafkaSendCore):
         self._links: dict[int, Connection] = {}
         self._stale: set[str] = set()
         self._looking = False
-        self._blind: set[Key] = set()  # whose leader is looked up
-        self._dialling: dict[int, set[Key]] = {}  # by node: who waits for its connection
-        self._unreached: dict[int, float] = {}  # nodes whose last dialling went wrong: until when that counts
-        self._unnumbered: set[Key] = set()  # who waits for a producer id
+        self._blind: set[Key] = set()  # partitions whose leader is looked up
+        self._dialling: dict[int, set[Key]] = {}  # by node: the partitions that wait for its connection
+        self._unreached: dict[int, float] = {}  # nodes whose last dialling failed: until when that counts
+        self._unnumbered: set[Key] = set()  # partitions that wait for a producer id
         self._waits = retry.Waits(_AGAIN)
         self._looked_at = time.monotonic()
         self._owners: dict[str, weakref.ref[BatchProducer]] = {}
@@ -229,13 +229,13 @@ class KafkaSender(KafkaSendCore):
         gather here until there is room for nothing else (KIP-794).
         """
         led = topic.available or tuple(topic.partitions)
-        away = {number for number, link in tuple(self._links.items()) if self._stands_still(number, link)}
+        away = {number for number, link in tuple(self._links.items()) if self._takes_nothing(number, link)}
         if self._unreached:
             now = time.monotonic()
             away |= {number for number, until in tuple(self._unreached.items()) if until > now}
         return [number for number in led if topic.partitions[number].node not in away] or led if away else led
 
-    def _stands_still(self, number: int, link: Connection) -> bool:
+    def _takes_nothing(self, number: int, link: Connection) -> bool:
         """Return whether a node takes no records now by this connection."""
         if link.closed:
             return number in self._dialling
@@ -334,7 +334,7 @@ class KafkaSender(KafkaSendCore):
         text = f"the record was not acknowledged within {self._options.delivery_timeout:g} s{doubt}{trouble}"
         return TimedOut(text, topic=batch.key[0], partition=batch.key[1])
 
-    # --- answers: in the I/O thread, or at once in a waiting thread when all is well ---
+    # --- responses: in the I/O thread, or at once in a waiting thread when all is well ---
 
     def _read_well(self, call: Call) -> bool:
         """Do as `_replied_well` does, where the response is not the usual one; False: it is left to `_replied`."""
@@ -359,7 +359,7 @@ class KafkaSender(KafkaSendCore):
         """Settle the batches of a finished Produce."""
         sent: Sent = call.context
         batches, names, _, sendings = sent.matter
-        # one whose sending a signal broke into has gone out again, perhaps: then that is what counts
+        # a batch whose sending was interrupted by a signal may have been sent again: then only that sending counts
         ours = [batch for batch, sending in zip(batches, sendings, strict=True) if batch.attempts == sending]
         try:
             reply: ProduceResponse = wire.result(call)
@@ -403,7 +403,7 @@ class KafkaSender(KafkaSendCore):
             self._refresh((batch.key[0],))
         if judged is not retry.Verdict.NEVER:
             return Again(problem, now=judged is retry.Verdict.NOW, doubtful=problem.in_doubt)
-        if isinstance(problem, _TOO_LARGE) and self._options.message_format == 2:  # of the older ones each message counts by itself
+        if isinstance(problem, _TOO_LARGE) and self._options.message_format == 2:  # in older formats the limit is of each message
             parts = outgoing.halves(batch, self._make_builder)
             if parts is not None:
                 return Split(problem, parts)
@@ -418,7 +418,7 @@ class KafkaSender(KafkaSendCore):
         where = sorted(reasons)
         self._name(problem, [f"record {index}: {reasons[index] or ''}" for index in where])
         if self.transaction is not None or batch.outcome.done or not 0 <= where[0] <= where[-1] < batch.count:
-            return None  # of a transaction all is stored or nothing
+            return None  # a transaction is stored as a whole or not at all
         parts = outgoing.others(batch, where, self._make_builder)
         if parts is not None:
             for index in where:
@@ -434,7 +434,7 @@ class KafkaSender(KafkaSendCore):
         more = len(reasons) - _NAMED
         problem.text = "; ".join([problem.text, *reasons[:_NAMED], *([f"and {more} more"] if more > 0 else [])])
 
-    # --- who keeps silent: in the I/O thread ---
+    # --- silent leaders: in the I/O thread ---
 
     def _watch(self) -> None:
         """Check once a second, while responses are outstanding, whether another node leads what was sent to a silent one.
@@ -442,7 +442,7 @@ class KafkaSender(KafkaSendCore):
         Its connection is closed then, before anything is sent to the other node, as if it had been lost: what was sent by it is in doubt,
         and is sent again in order.
         """
-        self._watching = False  # first: who sends meanwhile sees to the next look, or is seen here
+        self._watching = False  # first: a thread that sends meanwhile sets the next check, or is covered by this one
         now = time.monotonic()
         before = self._unresponsive.silent
         waiting = self._unresponsive.look(now)
@@ -464,7 +464,7 @@ class KafkaSender(KafkaSendCore):
         node = self._metadata.leader(*key)
         return node is not None and self._links.get(node.id) is not link
 
-    # --- what is left before a session's end (KIP-368): in the I/O thread ---
+    # --- connections whose session ends (KIP-368): in the I/O thread ---
 
     def _leave_link(self, link: Connection) -> None:
         """Send nothing more by a connection whose session ends soon (KIP-368).
@@ -482,7 +482,7 @@ class KafkaSender(KafkaSendCore):
             timeout_at = time.monotonic() + self._options.request_timeout
             after(wire.submit(link, ApiVersionsRequest(), version=0, timeout_at=timeout_at), link.close, "its session is about to end")
 
-    # --- leaders, connections and identities: tasks look for them, and the I/O thread alone keeps what follows ---
+    # --- leaders, connections and producer ids: tasks find them, and only the I/O thread stores them ---
 
     def want(self, keys: set[Key]) -> None:
         """Have connections and producer ids found for these partitions, without waiting."""
@@ -555,7 +555,7 @@ class KafkaSender(KafkaSendCore):
         keys = self._dialling.pop(node)
         try:
             link = self._links[node] = task.result()
-        except Exception as why:  # credentials are the user's code
+        except Exception as why:  # any: the user's code may make the credentials
             self._unreached[node] = time.monotonic() + _UNREACHED
             self._stalled()
             self._trouble(why, keys)
@@ -564,7 +564,7 @@ class KafkaSender(KafkaSendCore):
             agreed: wire.Agreed = link.context
             if agreed.until < FOREVER:
                 self._soon(self._leave_link, link, pause=agreed.until - time.monotonic())
-            if old is not None:  # another connection is no way round a quota
+            if old is not None:  # a quota holds for the new connection, too
                 agreed.muted_until = max(agreed.muted_until, old.context.muted_until)
             self._found(keys)
         if old is not None:

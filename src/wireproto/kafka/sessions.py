@@ -84,7 +84,7 @@ class FetchSession:
         self._by_id = False
         self._sent: dict[TopicPartition, Want] = {}
         self._turn = 0
-        self._open = False  # a Fetch's answer is still to come
+        self._open = False  # a Fetch is in flight
 
     def name(self, wanted: dict[TopicPartition, Want], *, by_id: bool) -> Named:
         """Return what the next Fetch has to name, so that exactly these partitions are fetched.
@@ -117,7 +117,7 @@ class FetchSession:
         if named.turn != self._turn or named.session_epoch == NO_SESSION:
             return True
         if error:
-            self._epoch = _NEW  # and `_open` stays: whatever the node has kept of it is not to be relied on
+            self._epoch = _NEW  # `_open` stays True: it is not known what the node has kept of that Fetch
             if error == FetchSessionIdNotFound.code:
                 self.id = 0
             return not (named.some and error in _OVER)

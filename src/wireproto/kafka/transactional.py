@@ -138,7 +138,7 @@ class TransactionSender(KafkaSender):
     def _prepare(self, link: Connection, key: Key) -> ProduceTemplate | None:
         return super()._prepare(link, key) if self.joins else None
 
-    # --- what it comes to ---
+    # --- outcomes ---
 
     def failed(self, batch: OutBatch, why: WireprotoError) -> None:
         """Note that a batch failed: the transaction cannot be committed any more.
@@ -155,7 +155,7 @@ class TransactionSender(KafkaSender):
         if answer is not None and answer.error_code:
             problem = error(answer.error_code, answer.error_message or "", message="ProduceResponse", version=version, topic=batch.key[0])
             if isinstance(problem, OutOfOrderSequenceNumber) and batch.queue.oldest() is not batch:
-                return Again(problem)  # what it follows is under way still
+                return Again(problem)  # the batch before it is still in flight
             if problem.starts_over:
                 if isinstance(problem, InvalidProducerEpoch):
                     problem.text += "; the transaction took longer than transaction_timeout, or another program goes on under its name"
@@ -175,7 +175,7 @@ class TransactionSender(KafkaSender):
             if turn is not None:
                 why = turn.lost("the transaction has to be rolled back")
                 self.core.abandon(lambda batch: batch.key in keys, why)
-            self.core.ready(keys)  # nothing wants them now; what comes later asks again
+            self.core.ready(keys)  # no batch needs them now; a later one asks again
         else:
             self._joining |= keys
             if self.joining is None:
@@ -201,7 +201,7 @@ class TransactionSender(KafkaSender):
             if turn is not None:
                 turn.fails(why)
             self.core.abandon(lambda batch: batch.key in asked, why)
-            self.core.ready(set(asked))  # so that what comes later asks again
+            self.core.ready(set(asked))  # so that a later batch asks again
         else:
             self.joined |= asked
             super()._found(set(asked))
@@ -251,7 +251,7 @@ class TransactionProducer(KafkaProducer):
             The error with which the record's batch failed.
         """
         turn: Transaction[Any] | None = getattr(batch, "turn", None)
-        if turn is None:  # a part of one that was too large
+        if turn is None:  # a part of a batch that was split
             return super().position_in(batch, index, timeout)
         if not batch.done:
             self._sender.hurry(batch)

@@ -112,8 +112,8 @@ class KafkaTransactions(Transactions[KafkaProducer]):
         if not self.sending.started:
             return None
         self.fence = UsageError(f"the transaction of {self.name!r} was handed over: what comes next needs another name")
-        who = self._numbers.identity
-        return OpenTransaction(self.name, who.producer_id, who.epoch, self.sending.joins)
+        identity = self._numbers.identity
+        return OpenTransaction(self.name, identity.producer_id, identity.epoch, self.sending.joins)
 
     def producing(self, topic: str, timeout: float) -> Steps[KafkaProducer]:
         """Make the producer of one topic.
@@ -168,11 +168,11 @@ class KafkaTransactions(Transactions[KafkaProducer]):
         topics: dict[str, list[int]] = {}
         for topic, partition in sorted(keys):
             topics.setdefault(topic, []).append(partition)
-        who = self._numbers.identity
+        identity = self._numbers.identity
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.name,
-            v3_and_below_producer_id=who.producer_id,
-            v3_and_below_producer_epoch=who.epoch,
+            v3_and_below_producer_id=identity.producer_id,
+            v3_and_below_producer_epoch=identity.epoch,
             v3_and_below_topics=tuple(AddPartitionsToTxnTopic(name=topic, partitions=tuple(some)) for topic, some in topics.items()),
         )
 
@@ -206,7 +206,7 @@ class KafkaTransactions(Transactions[KafkaProducer]):
         try:
             standing = consumer.standing(positions)
         except Revoked as why:
-            turn.fails(why)  # it has records in it that are made again, of what another member or a later poll of this one reads
+            turn.fails(why)  # its records will be made again from what another member, or a later poll of this one, reads
             raise turn.lost("the transaction has to be rolled back") from why
         if not standing.offsets:
             return
@@ -214,9 +214,9 @@ class KafkaTransactions(Transactions[KafkaProducer]):
         sending.started = True
         try:
             if not sending.joins:
-                who = self._numbers.identity
+                identity = self._numbers.identity
                 adding = AddOffsetsToTxnRequest(
-                    transactional_id=self.name, producer_id=who.producer_id, producer_epoch=who.epoch, group_id=standing.group
+                    transactional_id=self.name, producer_id=identity.producer_id, producer_epoch=identity.epoch, group_id=standing.group
                 )
                 yield from self._asking(adding, deadline)
             cap = None if sending.joins else _OFFSETS_CAP
@@ -254,7 +254,7 @@ class KafkaTransactions(Transactions[KafkaProducer]):
         left = core.unsettled(_any)
         keys = {batch.key for batch in left}
         if any(batch.identity is not NOBODY for batch in left):
-            self.sending.started = True  # it has its number, and a signal handler kept it here: only another epoch begins to count anew
+            self.sending.started = True  # it has its sequence, and a signal handler kept it here: only a new epoch restarts sequences
         core.abandon(_any, why)
         joining = self.sending.joining
         if joining is not None and not (yield joining, deadline):
@@ -276,8 +276,8 @@ class KafkaTransactions(Transactions[KafkaProducer]):
         sending = self.sending
         if not sending.started:
             return
-        who = self._numbers.identity
-        open_one = OpenTransaction(self.name, who.producer_id, who.epoch, sending.joins)
+        identity = self._numbers.identity
+        open_one = OpenTransaction(self.name, identity.producer_id, identity.epoch, sending.joins)
         try:
             reply = yield from ending(self.cluster, open_one, commit, _FOREVER)
         except OVER as why:

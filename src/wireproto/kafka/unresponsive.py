@@ -28,16 +28,16 @@ class _Unanswered:
     Attributes:
         keys: since the last check at which responses had come.
         before: between that check and the one before.
-        heard: frames read by the connection at that check; -1: nothing was outstanding.
+        frames: frames read by the connection at that check; -1: nothing was outstanding.
         since: when that was.
     """
 
-    __slots__ = ("before", "heard", "keys", "since")
+    __slots__ = ("before", "frames", "keys", "since")
 
     def __init__(self) -> None:
         self.keys: set[Key] = set()
         self.before: set[Key] = set()
-        self.heard = -1
+        self.frames = -1
         self.since = 0.0
 
     def answered(self) -> None:
@@ -72,15 +72,15 @@ class UnresponsiveLeaders:
             if link.closed:
                 del self.unanswered[link]
             elif not link.pending:
-                unanswered.heard = -1
+                unanswered.frames = -1
                 unanswered.answered()
             else:
                 waiting = True
-                if unanswered.heard != link.frames_read:
-                    unanswered.heard, unanswered.since = link.frames_read, now
+                if unanswered.frames != link.frames_read:
+                    unanswered.frames, unanswered.since = link.frames_read, now
                     unanswered.answered()
                 elif link.context.muted_until > now:
-                    unanswered.since = link.context.muted_until  # it keeps us to a quota, and reads nothing meanwhile
+                    unanswered.since = link.context.muted_until  # throttled: it reads nothing meanwhile
                 elif now - unanswered.since >= SILENT:
                     silent[link] = unanswered.before | unanswered.keys
         self.silent = silent
