@@ -340,6 +340,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
             yield from self._commit(positions, deadline_after(timeout))
 
     def _commit(self, given: Mapping[TopicPartition, Position] | None, deadline: float) -> Steps[None]:
+        """Commit positions, or all that poll has returned (None); raises Revoked once the others are committed."""
         yield from self._saved_by(deadline)
         mine = self.assignment
         if given is None:
@@ -583,6 +584,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
             self._set_paused(partitions, False)
 
     def _set_paused(self, keys: Iterable[TopicPartition], paused: bool) -> None:
+        """Pause or resume partitions; raises Revoked where one is not assigned."""
         for key in keys:
             self._cursor_key(key)
             cursor, waiting = self._fetcher.plan.cursors.get(key), self._fetcher.placing.paused
@@ -641,6 +643,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
     # --- ending ---
 
     def _work_failed(self) -> None:
+        """Leave the batch in work out of what is committed next: the user's code failed with it."""
         key, before = self._in_work or (("", -1), None)
         cursor = self._fetcher.plan.cursors.get(key)
         if cursor is None or self._saved.get(key) == cursor.position:
@@ -651,6 +654,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
             cursor.position, cursor.position_epoch = before, -1
 
     def _wake(self) -> None:
+        """End a poll that waits in another thread."""
         self._fetcher.wake()
         self._coordinator.wake()
         if self._resuming is not None:

@@ -41,13 +41,13 @@ class KafkaOptions(CommonOptions):
         request_timeout: how long a request may go unanswered before its connection is given up and it is tried on another one.
         unknown_topic_timeout: how long an unknown topic is looked for, since nodes learn of a new one one after the other.
         auto_create: let the broker create unknown topics that a producer names, if the broker is set so.
-        metadata_max_age: leaders and partition counts are looked up again after so long.
+        metadata_max_age: how long until leaders and partition counts are looked up again.
 
-        acks: all (every in-sync replica), 1 (the leader), 0 (nobody: receipts tell no position).
-        idempotence: no record twice and none out of order, whatever is sent again; needs acks=all. None: on where the broker can.
+        acks: all (every in-sync replica), 1 (the leader), 0 (none: receipts have no position).
+        idempotence: no record is stored twice or out of order, whatever is retried; needs acks=all. None: on where the broker can.
         linger: how long a batch waits for more records. batch_size: bytes of a batch before compression.
         compression: none, gzip, snappy, lz4, zstd.
-        max_in_flight: batches of one partition under way at a time, at most 5 with idempotence.
+        max_in_flight: batches of one partition in flight at a time, at most 5 with idempotence.
         delivery_timeout: how long a record may take before its receipt fails.
         max_request_size: largest record, and how much goes into one request.
         partitioner: called with key and number of partitions, in place of murmur2 and sticky.
@@ -58,21 +58,23 @@ class KafkaOptions(CommonOptions):
         max_wait: how long the broker waits for records. min_bytes: how many bytes it waits for.
         max_bytes, partition_bytes: how much to ask for at a time, of a leader and of a partition.
         check_crc: verify checksums.
-        on_corrupt: what a role does at a batch that cannot be read: ``raise``, or ``skip`` it (`batch.columns.skipped` tells).
-        reset: what to do when the records that come next are gone (deleted, or cut off by an election): ``raise``, or go on at the log's
-            ``earliest`` or ``latest`` record, or at the ``nearest`` of what was not read. A cut whose place is known is gone on from there.
+        on_corrupt: what a role does at a batch that cannot be read: ``raise``, or ``skip`` it (`batch.columns.skipped` lists it).
+        reset: what to do when the records that come next are gone (deleted, or cut off by an election): ``raise``, or continue at the log's
+            ``earliest`` or ``latest`` record, or at the ``nearest`` of what was not read. After a cut whose place is known reading
+            continues there.
         facts: keep what each batch's head says (`batch.columns.facts`): timestamp type, producer, codec …
         columns: names of the columns to decode; None: offset, timestamp, key, value, headers. There are also leader_epoch, producer_id,
             producer_epoch, sequence, transactional, timestamp_type.
         partitions: read only these.
         rack: name of our rack, to read from a replica near by where the cluster offers it.
 
-        session_timeout: a group member that does not beat for so long is out. heartbeat_interval: how often it beats.
-        max_poll_interval: a member that does not poll for so long leaves; also how long a rebalance waits for it.
-        group_instance_id: static name in the group, so that a restart within the session time-out needs no rebalance.
+        session_timeout: how long a group member may send no heartbeat before it is removed. heartbeat_interval: time between heartbeats.
+        max_poll_interval: how long a member may not poll before it leaves; also how long a rebalance waits for it.
+        group_instance_id: static name in the group, so that a restart within the session timeout needs no rebalance.
         on_assigned, on_revoked: called with a frozenset of (topic, partition) in the polling thread; on_revoked while commits still count.
-        on_lost: called instead of on_revoked for partitions that others may have by now, so that no commit counts; else on_revoked is.
-        auto_commit: a Consumer commits what earlier polls handed out by itself: in a later poll, at rebalances and on close.
+        on_lost: called in place of on_revoked for partitions that other members may have by now, where no commit counts; None: on_revoked
+            is called.
+        auto_commit: a Consumer commits automatically what earlier polls returned: in a later poll, at rebalances and on close.
         auto_commit_interval: seconds between such commits; 0: in every poll.
     """
 

@@ -71,6 +71,7 @@ class KafkaProducer(BatchProducer):
     def _send_slowly(
         self, value: Any, key: Any, headers: bytes | None, time_ms: int, stamped: bool, partition: int | None, size: int, timeout: float
     ) -> Receipt:
+        """Check a record, choose its partition, and put it into a batch."""
         outgoing.check_record(self.options, size, headers, time_ms if stamped else None, self.topic)
         if partition is None:
             partition = self._choose(key, size)
@@ -79,6 +80,7 @@ class KafkaProducer(BatchProducer):
         return self._put(partition, value, key, headers, time_ms, size, timeout)
 
     def _key(self, number: int) -> Key:
+        """Return the sender's key of a partition."""
         return self.topic, number
 
     def _look_at_topics(self) -> None:
@@ -89,6 +91,7 @@ class KafkaProducer(BatchProducer):
         self._router.know(len(entry.partitions) if entry is not None else 0, stay)
 
     def _portions(self, table: Columns, partition: int | None) -> list[tuple[int, Columns, KafkaRows | None]]:
+        """Check rows, and group them by partition: (partition, table, which rows; None: all)."""
         if partition is not None:
             self._check_partition(partition)
         outgoing.check_columns(self.options, table, self.topic)
@@ -103,15 +106,18 @@ class KafkaProducer(BatchProducer):
         return [(number, table, rows) for number, rows in kafka_shares(table, self._router.partitions, chosen)]
 
     def _chosen(self, number: int, size: int) -> int:
+        """Return the partition of the next batch of rows that name none (-1)."""
         return self._choose(None, size) if number < 0 else number
 
     def _share(self, rows: Columns, start: int, stop: int) -> tuple[int, int]:
         return stop, self.options.batch_size
 
     def _row_time(self) -> int:
+        """Return now in milliseconds since 1970, for rows without a timestamp."""
         return time.time_ns() // 1_000_000
 
     def _fit(self, where: Key, batch: OutBatch, size: int, index: int) -> None:
+        """Refuse a record that is larger than max_request_size in its batch."""
         if index == 0 and size > self.options.max_request_size:  # it has a batch of its own: most often a record with many headers
             self._sender.discard(where)
             outgoing.check_size(self.options, size, self.topic)
@@ -150,6 +156,11 @@ class KafkaProducer(BatchProducer):
     # --- waiting ---
 
     def _place(self, batch: OutBatch, index: int) -> LogOffset:
+        """Return the position of a stored record.
+
+        Raises:
+            DuplicateSequenceNumber: an earlier sending wrote it, and the broker does not say where. UsageError: acks=0.
+        """
         base = batch.outcome.value
         if base == UNKNOWN_PLACE:
             raise DuplicateSequenceNumber("the record was written by an earlier sending; its position is not known", topic=self.topic)
@@ -158,10 +169,13 @@ class KafkaProducer(BatchProducer):
         return LogOffset(*self._about(batch.key), base + index)
 
     def _about(self, key: Key) -> Key:
+        """Return the topic and partition of a position."""
         return key
 
     def _leaving(self) -> bool:
+        """Return whether records that need no response (acks=0) have not left yet."""
         return not ACKS[self.options.acks] and self._sending.unsent()
 
     def _leave(self) -> None:
+        """Leave the sender."""
         self._sending.leave(self)

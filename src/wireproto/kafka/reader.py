@@ -83,6 +83,7 @@ class KafkaReader(AbandonedRole):
         return made
 
     def __iter__(self) -> Iterator[Batch]:
+        """Yield batches until every partition has reached its stop."""
         while not self.done:
             batch = self.poll(3600.0)
             if batch is not None:
@@ -169,9 +170,11 @@ class KafkaReader(AbandonedRole):
         return None if entry is None else entry.shown_id
 
     def _wake(self) -> None:
+        """End a poll that waits in another thread."""
         self._fetcher.wake()
 
     def _let_go(self, deadline: float) -> None:
+        """Release connections and the plan."""
         _give_back(self._cluster, self._fetcher, self._purpose, self._ranged)
 
 

@@ -107,6 +107,7 @@ class TransactionSender(KafkaSender):
     # --- a transaction's batches ---
 
     def _make_batch(self, queue: QueueCore, serial: int, now: float) -> TransactionBatch:
+        """Make a batch of the open transaction."""
         turn = self._work.open_turn()
         key: Any = queue.key
         owner = self.owner(key[0])
@@ -133,9 +134,11 @@ class TransactionSender(KafkaSender):
         self.started = False
 
     def _version_cap(self, nameless: bool) -> int | None:
+        """Return the newest version of Produce to speak: one that makes partitions part of the transaction, or not, as it began."""
         return super()._version_cap(nameless) if self.joins else JOINS_FROM - 1
 
     def _prepare(self, link: Connection, key: Key) -> ProduceTemplate | None:
+        """Prepare requests with one batch of this partition, unless partitions have to be added before (None)."""
         return super()._prepare(link, key) if self.joins else None
 
     # --- outcomes ---
@@ -152,6 +155,7 @@ class TransactionSender(KafkaSender):
         super().failed(batch, why)
 
     def _verdict(self, batch: OutBatch, answer: Any, nodes: list[Any], version: int) -> Verdict:
+        """Return the verdict on a batch; sequences are not reset, so what would start over is refused."""
         if answer is not None and answer.error_code:
             problem = error(answer.error_code, answer.error_message or "", message="ProduceResponse", version=version, topic=batch.key[0])
             if isinstance(problem, OutOfOrderSequenceNumber) and batch.queue.oldest() is not batch:
@@ -165,9 +169,11 @@ class TransactionSender(KafkaSender):
     # --- partitions that have to be made part of it first ---
 
     def _target(self, key: Key) -> Connection | None:
+        """Return the connection to a partition's leader; None also while the partition is not part of the transaction."""
         return super()._target(key) if self.joins or key in self.joined else None
 
     def _found(self, keys: set[Key]) -> None:
+        """Make partitions part of the transaction first, where Produce does not do so; then have them sent."""
         if self.joins or keys <= self.joined:
             super()._found(keys)
         elif not self._work.under_way():
@@ -259,5 +265,6 @@ class TransactionProducer(KafkaProducer):
         return self._known_place(batch, index)
 
     def _flushing(self, timeout: float) -> Steps[None]:
+        """Wait until all is stored; raises Aborted where the transaction cannot be committed any more."""
         yield from super()._flushing(timeout)
         self._sending.check_stored()
