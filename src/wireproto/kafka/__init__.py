@@ -1,4 +1,4 @@
-"""Kafka: producers, readers, groups and administration over the wire protocol of Kafka 0.10 to 4.x.
+"""Speaks Kafka: producers, readers, groups and administration over the wire protocol of Kafka 0.10 to 4.x.
 
 ``connect`` is the adapter's entry point; messages are in ``wireproto.kafka.messages``, error codes in ``wireproto.kafka.codes``. Importing
 this package loads neither.

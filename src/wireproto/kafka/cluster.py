@@ -380,7 +380,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
         self.pool.drop_all(why)
 
     def looking_up(self, topic: str, until: float, *, create: bool = False) -> Steps[Topic]:
-        """Look a topic up, all of whose partitions have leaders; waits a little for a topic that has just been created.
+        """Look a topic up with its partitions, some of which may have no leader; waits a little for a topic that has just been created.
 
         Raises:
             the broker's error for it: UnknownTopicOrPartition after `options.unknown_topic_timeout` seconds. TimedOut.
@@ -546,7 +546,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
         return [*known, *(address for address in self.addresses if address not in known)]
 
     def anywhere(self, what: str, ask: Callable[[Connection], Steps[T]], until: float) -> Steps[T]:
-        """Return the first node's answer: of those that are connected first, of silent ones last.
+        """Return the first node's answer: connected nodes are asked first, silent ones last.
 
         The next node is asked beside one that takes long.
 

@@ -562,7 +562,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
     # --- moving ---
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Return nothing of these partitions from poll until `resume`; a rebalance ends the pause.
+        """Pause partitions: poll returns nothing of them until `resume`. A rebalance ends the pause.
 
         Args:
             partitions: pairs of topic and number.

@@ -132,6 +132,8 @@ class KafkaTransactions(Transactions[KafkaProducer]):
 
         Args:
             deadline: a time.monotonic() value.
+        Raises:
+            Fenced: another program has the name. TimedOut, Unreachable, AuthError, Closed: the coordinator cannot be reached.
         """
         conn = yield from self.cluster.retrying(lambda: self._route(deadline), deadline)
         agreed: wire.Agreed = conn.context

@@ -159,7 +159,8 @@ def submit(
     """Send a request without waiting; `result` reads the finished call.
 
     Args:
-        mailbox: takes the call when it is finished. timeout_at: when it fails with TimedOut, a time.monotonic() value.
+        mailbox: takes the call when it is finished; None: it is waited for. timeout_at: when it fails with TimedOut, a time.monotonic()
+            value.
         version: to speak; None takes the newest agreed one. matter: kept in the call's context.
     """
     agreed: Agreed = conn.context
