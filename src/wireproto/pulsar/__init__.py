@@ -11,11 +11,16 @@ if TYPE_CHECKING:
 
 
 def connect(url: Url, options: dict[str, Any]) -> PulsarClient:
-    """Open a client: read the options, connect to one service address.
+    """Open a client: read the options and connect to one service address.
 
     Args:
         url: ``pulsar://host:6650[,host:port][/topic]``, or ``pulsar+ssl://`` for TLS.
         options: `PulsarOptions` by name.
+
+    Raises:
+        OptionError: the URL or an option is wrong.
+        AuthError: the broker refused the credentials.
+        TransportError: no service address answered within the option `timeout`.
     """
     from .client import PulsarClient
 
@@ -23,7 +28,7 @@ def connect(url: Url, options: dict[str, Any]) -> PulsarClient:
 
 
 def make(url: Url, options: dict[str, Any]) -> PulsarClient:
-    """A client that has not connected yet."""
+    """Return a client that has not connected yet; arguments as for `connect`."""
     from .client import PulsarClient
 
     return PulsarClient.made(url, options)

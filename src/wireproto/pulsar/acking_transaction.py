@@ -1,6 +1,6 @@
-"""What a queue or a consumer asks of the transaction that it acknowledges in.
+"""Declares what a queue or a consumer uses of the transaction that it acknowledges in.
 
-What it is: types alone. Must not: know how a transaction ends.
+Types alone: how a transaction ends is in `transactions`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
 
 class AckingTransaction(Protocol):
-    """A transaction that is open; its end waits for who is `inside` it.
+    """A transaction that is open; its end waits for the steps that run within it.
 
     Attributes:
-        id: its number. asked: ACKs that have left and are not answered. committed: where consumers' groups go on after it, by consumer.
+        id: its number at its coordinator.
+        asked: ACKs that were sent and are not answered.
+        committed: where the group resumes after it, by consumer and partition.
     """
 
     id: TransactionId
@@ -29,17 +31,21 @@ class AckingTransaction(Protocol):
     committed: dict[tuple[int, TopicPartition], Position]
 
     def registering(self, topic: str, subscription: str, until: float) -> Steps[None]:
-        """Make a subscription part of it, once."""
+        """Make a subscription part of the transaction, once. Steps.
+
+        Args:
+            topic: full name of the partition. subscription: its name. until: deadline, as `time.monotonic()`.
+        """
         ...
 
     def holds(self, over: Callable[[bool], object]) -> None:
-        """Called when it has ended, in the I/O thread: whether it was committed."""
+        """Call `over` when the transaction has ended, in the I/O thread, with whether it was committed."""
         ...
 
     def fails(self, why: WireprotoError) -> None:
-        """It cannot be committed any more."""
+        """Have the transaction rolled back, for this reason."""
         ...
 
     def lost(self, text: str) -> Aborted:
-        """What is raised because of that."""
+        """Return the error to raise because the transaction has to be rolled back."""
         ...

@@ -1,11 +1,11 @@
-"""The Admin role: topics, subscriptions and positions.
+"""Administers topics, subscriptions and positions: the Admin role.
 
-What it is: what the binary protocol can tell, through it; what it cannot do, over the admin HTTP interface (option ``admin``).
+Uses the binary protocol wherever that has a command, and the admin HTTP interface (option ``admin``) for the rest:
 
     binary    list_topics, describe_topic, positions, commit
     HTTP      create_topic, delete_topic, list_groups, describe_group, group_positions, create_group, ledgers, deduplication …
 
-Thread-safe. Must not: use HTTP where the binary protocol serves.
+May be shared by threads.
 """
 
 from __future__ import annotations
@@ -42,11 +42,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 DEFAULT_NAMESPACE = "public/default"
 BESIDE = 16
-"""Topics or partitions that are asked for at a time."""
+"""Topics or partitions that are asked for at the same time."""
 
 
 class PulsarAdmin(Closing):
-    """Administration of one cluster; made by `client.admin`."""
+    """Administration of one cluster; made by `client.admin`.
+
+    Besides the errors that a method names, each raises OptionError where it needs the admin HTTP interface and the client has no `admin`
+    URL, AuthError where a broker refuses the credentials or the operation, TransportError where one does not answer, and Closed when the
+    client was closed.
+    """
 
     def __init__(self, cluster: PulsarCluster) -> None:
         self._cluster = cluster
@@ -55,16 +60,22 @@ class PulsarAdmin(Closing):
 
     @property
     def url(self) -> str | None:
-        """Of the admin interface, as the option `admin` says; None: what needs it raises OptionError."""
+        """URL of the admin interface, as the option `admin` gives it; None: methods that need it raise OptionError."""
         return self._cluster.options.admin
 
     # -- topics -------------------------------------------------------------------------------------------------
 
     @operation
     def list_topics(self, *, namespace: str = DEFAULT_NAMESPACE, timeout: float = 30.0) -> Steps[list[str]]:
-        """Topics of a namespace, in the shortest form of their names; a partitioned topic is listed once.
+        """List the topics of a namespace, in the shortest form of their names; a partitioned topic is listed once.
 
         Over the admin interface, where there is one, partitioned topics are listed although none of their partitions was used yet.
+
+        Args:
+            namespace: ``tenant/namespace``. timeout: seconds for the call.
+
+        Raises:
+            TimedOut: no answer in time. PulsarError: the broker refuses.
         """
         deadline = deadline_after(timeout)
         found = set((yield from self._cluster.retrying(lambda: self._cluster.lookup.listing(namespace, deadline), deadline)))
@@ -74,10 +85,15 @@ class PulsarAdmin(Closing):
 
     @operation
     def describe_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[TopicInfo]:
-        """Partitions, with their full names, and the brokers that serve them.
+        """Return the partitions of a topic, with their full names, and the brokers that serve them.
+
+        Args:
+            topic: any form of its name. timeout: seconds for the call.
 
         Raises:
-            TopicNotFound. Where the broker of one cannot be found the error names that one, and has the others in `known`.
+            TopicNotFound: there is no such topic.
+            TransportError, PulsarError: the broker of a partition cannot be found; the error names that partition, and `known` has the
+                others.
         """
         deadline = deadline_after(timeout)
         cluster = self._cluster
@@ -105,14 +121,17 @@ class PulsarAdmin(Closing):
     def create_topic(
         self, topic: str, *, partitions: int = 1, config: Mapping[str, str] | None = None, timeout: float = 30.0
     ) -> Steps[None]:
-        """Create a topic; returns when it can be used.
+        """Create a topic over the admin interface; return when it can be used.
 
         Args:
-            partitions: 1 and more make a partitioned topic, 0 one without partitions.
-            config: properties of the topic.
+            topic: any form of its name.
+            partitions: number of partitions; 1 and more make a partitioned topic, 0 one without partitions.
+            config: properties of the topic. timeout: seconds for the call.
+
         Raises:
             TopicExists: it is there already.
-            OptionError: the client has no admin URL.
+            OptionError: the client has no admin URL, or `partitions` is negative.
+            TimedOut: not done in time, or a new partition has no broker yet.
         """
         deadline = deadline_after(timeout)
         name = parse_topic(topic)
@@ -130,7 +149,14 @@ class PulsarAdmin(Closing):
 
     @operation
     def delete_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[None]:
-        """Delete a topic with its subscriptions and records; raises TopicNotFound."""
+        """Delete a topic with its subscriptions and records, over the admin interface.
+
+        Args:
+            topic: any form of its name. timeout: seconds for the call.
+
+        Raises:
+            TopicNotFound: there is no such topic. OptionError: the client has no admin URL. TimedOut: not done in time.
+        """
         deadline = deadline_after(timeout)
         name = parse_topic(topic)
         names = yield from self._cluster.naming(topic, deadline, create=False)
@@ -143,9 +169,15 @@ class PulsarAdmin(Closing):
     def positions(
         self, topic: str, at: Where = LATEST, *, partitions: Collection[int] | None = None, timeout: float = 30.0
     ) -> Steps[dict[TopicPartition, Position]]:
-        """Where EARLIEST, LATEST or AtTime lie now in each partition, or in these. LATEST is the place after the last record.
+        """Return where EARLIEST, LATEST or AtTime lie now in each partition. LATEST is the place after the last record.
+
+        Args:
+            topic: any form of its name. at: EARLIEST, LATEST, AtTime, or a mapping by (topic, partition).
+            partitions: the numbers of those to ask for (-1: of a topic without partitions); None: all.
+            timeout: seconds for the call.
 
         Raises:
+            TopicNotFound: there is no such topic.
             TransportError: a broker does not answer; `known` has the positions that the others answered.
         """
         deadline = deadline_after(timeout)
@@ -157,10 +189,15 @@ class PulsarAdmin(Closing):
 
     @operation
     def list_groups(self, *, namespace: str = DEFAULT_NAMESPACE, timeout: float = 30.0) -> Steps[list[str]]:
-        """Names of the durable subscriptions on any topic of a namespace.
+        """Return the names of the durable subscriptions on any topic of a namespace, over the admin interface.
+
+        Args:
+            namespace: ``tenant/namespace``. timeout: seconds for the call.
 
         Raises:
-            why a topic gives no answer; it names that one, and `known` has the subscriptions of the others by their names.
+            OptionError: the client has no admin URL.
+            TransportError, PulsarError: a topic gives no answer; the error names it, and `known` has the subscriptions of the others by
+                topic.
         """
         deadline = deadline_after(timeout)
         topics = yield from steps(self.list_topics)(namespace=namespace, timeout=timeout)
@@ -172,7 +209,11 @@ class PulsarAdmin(Closing):
     def _each(
         self, asked: Mapping[TopicPartition, Steps[T]], deadline: float, what: str
     ) -> Steps[tuple[dict[TopicPartition, T], dict[TopicPartition, WireprotoError]]]:
-        """What these steps give, `BESIDE` of them at a time, and why others give nothing, by topic and partition, which errors name."""
+        """Run these steps, `BESIDE` of them at a time.
+
+        Returns:
+            what they return, and the errors of the others, both by topic and partition, which the errors name as well.
+        """
         found, failed = yield from each(self._cluster.tasks, asked, deadline, BESIDE, what)
         for (topic, number), why in failed.items():
             why.topic, why.partition = topic, number if number >= 0 else None
@@ -182,11 +223,17 @@ class PulsarAdmin(Closing):
     def describe_group(
         self, group: str, *, topic: str | None = None, namespace: str = DEFAULT_NAMESPACE, timeout: float = 30.0
     ) -> Steps[GroupInfo]:
-        """A subscription on one topic, or on all of a namespace: its type, backlog and members.
+        """Return the type, backlog (entries) and members of a subscription on one topic or all of a namespace, over the admin interface.
+
+        Args:
+            group: name of the subscription.
+            topic: any form of its name; None: all topics of `namespace`, which is ``tenant/namespace``. namespace: not used with a topic.
+            timeout: seconds for the call.
 
         Raises:
-            SubscriptionNotFound. Where a partition gives no answer the error names it, and `known` has what the subscription is in each of
-            the others.
+            SubscriptionNotFound: no partition asked has it. OptionError: the client has no admin URL.
+            TransportError, PulsarError: a partition gives no answer; the error names it, and `known` has what the others say of the
+                subscription.
         """
         deadline = deadline_after(timeout)
         every = topic is None
@@ -206,10 +253,14 @@ class PulsarAdmin(Closing):
 
     @operation
     def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> Steps[dict[TopicPartition, MessageId]]:
-        """Where a subscription would resume in each partition.
+        """Return where a subscription would resume in each partition: after its mark-delete position. Asks the admin interface.
+
+        Args:
+            group: name of the subscription. topic: any form of its name. timeout: seconds for the call.
 
         Raises:
-            SubscriptionNotFound: a partition has none of that name. Any error names the partition, and `known` has the positions of the
+            SubscriptionNotFound: a partition has none of that name. OptionError: the client has no admin URL.
+            TransportError, PulsarError: a partition gives no answer. Any error names the partition, and `known` has the positions of the
                 others.
         """
         deadline = deadline_after(timeout)
@@ -228,15 +279,21 @@ class PulsarAdmin(Closing):
 
     @operation
     def commit(self, group: str, places: Mapping[TopicPartition, Position], *, timeout: float = 30.0) -> Steps[frozenset[TopicPartition]]:
-        """Say where a subscription resumes that has no members: for who reads by himself and tells others how far he is. It only goes
-        forward, and is made where it is not there; see `PulsarClient.hold`.
+        """Set where a subscription without members resumes, for programs that read by Readers and publish their progress.
+
+        The mark-delete position only moves forward. The subscription is created where it does not exist; see `PulsarClient.hold`.
 
         Args:
-            places: the first places not done, by partition.
+            group: name of the subscription.
+            places: the first positions not done, by (topic, partition).
+            timeout: seconds for the call.
+
         Returns:
             an empty set: what cannot be committed is raised.
+
         Raises:
-            ConsumerBusy: it has members, which alone may acknowledge.
+            ConsumerBusy: it has members, which alone may acknowledge. TopicNotFound: there is no such topic.
+            OptionError: a position is not Pulsar's, or there is no such partition. TimedOut: not all was acknowledged in time.
         """
         hold = PinnedSubscription(self._cluster, group)
         deadline = deadline_after(timeout)
@@ -250,20 +307,47 @@ class PulsarAdmin(Closing):
 
     @operation
     def create_group(self, group: str, name: str, position: MessageId, *, timeout: float = 30.0) -> Steps[bool]:
-        """Create a durable subscription that begins at a position of one topic or partition; False when it exists already."""
+        """Create a durable subscription that begins at a position of one topic or partition, over the admin interface.
+
+        Args:
+            group: name of the subscription. name: of the topic or partition. position: where the subscription begins.
+            timeout: seconds for the call.
+
+        Returns:
+            False when it exists already; it is left as it is.
+
+        Raises:
+            TopicNotFound: there is no such topic. OptionError: the client has no admin URL. TimedOut: no answer in time.
+        """
         return (yield from self._http.create_subscription(group, parse_topic(name), position, deadline_after(timeout)))
 
     @operation
     def deduplication(self, name: str, *, timeout: float = 30.0) -> Steps[str]:
-        """Whether the broker drops repeated records of one topic or partition: ``Enabled``, ``Disabled``, ``Recovering`` …"""
+        """Return whether the broker drops repeated records of one topic or partition.
+
+        Args:
+            name: of the topic or partition. timeout: seconds for the call.
+
+        Returns:
+            the broker's word: ``Enabled``, ``Disabled``, ``Recovering`` …
+
+        Raises:
+            TopicNotFound: there is no such topic. OptionError: the client has no admin URL. TimedOut: no answer in time.
+        """
         stats = yield from self._http.get(f"{parse_topic(name).rest}/stats", deadline_after(timeout), topic=name)
         return str(stats.get("deduplicationStatus", "unknown"))
 
     @operation
     def set_deduplication(self, namespace: str, enabled: bool, *, timeout: float = 30.0) -> Steps[None]:
-        """Have brokers drop repeated records, or not, in the topics of a namespace (``public/default``) that do not say otherwise.
+        """Have brokers drop repeated records, or not, in the topics of a namespace that have no setting of their own.
 
-        Topics that are in use follow within moments; `deduplication` tells.
+        Topics that are in use follow within moments; `deduplication` returns their state.
+
+        Args:
+            namespace: ``tenant/namespace``. enabled: whether repeated records are dropped. timeout: seconds for the call.
+
+        Raises:
+            OptionError: the client has no admin URL. AdminRefused: the broker refuses. TimedOut: no answer in time.
         """
         tenant, _, name = namespace.partition("/")
         path = f"namespaces/{quote(tenant, safe='')}/{quote(name, safe='')}/deduplication"
@@ -271,7 +355,15 @@ class PulsarAdmin(Closing):
 
     @operation
     def ledgers(self, topic: str, partition: int = -1, *, timeout: float = 30.0) -> Steps[list[tuple[int, int]]]:
-        """(id, entries) of the ledgers that a partition consists of now, in order; -1: a topic without partitions, or one by its name."""
+        """Return (id, number of entries) of each ledger that a partition consists of now, in order.
+
+        Args:
+            topic: any form of its name. partition: its number; -1: the topic has no partitions, or `topic` names one.
+            timeout: seconds for the call.
+
+        Raises:
+            TopicNotFound: there is no such topic. OptionError: the client has no admin URL. TimedOut: no answer in time.
+        """
         name = parse_topic(parse_topic(topic).of_partition(partition))
         stats = yield from self._http.get(f"{name.rest}/internalStats", deadline_after(timeout), topic=topic)
         found = {int(one["ledgerId"]): int(one["entries"]) for one in stats.get("ledgers", [])}
@@ -286,17 +378,23 @@ class PulsarAdmin(Closing):
     def end_transactions(
         self, transactions: Iterable[TransactionId], *, commit: bool, timeout: float = 30.0
     ) -> Steps[dict[TransactionId, BrokerError]]:
-        """End transactions that were handed over (`Transaction.hand_over`), beside each other.
+        """End transactions that were handed over (`Transaction.hand_over`), all at a time.
 
-        A coordinator forgets a transaction as it ends. So who asks for the same a second time, because the first time was cut short, is
-        told of those that it ended then, as of those that took too long: a record that the transaction itself holds tells which.
+        A coordinator forgets a transaction when it ends. So a second call, made because the first one was interrupted, returns the
+        transactions that the first one ended as unknown, just like those that took too long. Only a record that the transaction itself
+        contains shows which.
 
         Args:
-            commit: have their records seen; else roll them back.
+            transactions: what `hand_over` returned.
+            commit: make their records visible; else roll them back.
+            timeout: seconds for the call.
+
         Returns:
-            those that their coordinators do not know any more, or have ended otherwise; empty when all is as was asked.
+            those that their coordinators do not know any more, or have ended otherwise; empty when all have ended as was asked.
+
         Raises:
-            TimedOut: not all have ended. NotAllowedError, AuthError.
+            TimedOut: not all have ended. NotAllowedError: the cluster has no transactions. AuthError: a coordinator refuses the
+                credentials.
         """
         from .coordinators import OVER, Coordinators
 
@@ -314,10 +412,14 @@ class PulsarAdmin(Closing):
 
     @operation
     def open_transactions(self, transactions: Iterable[TransactionId], *, timeout: float = 30.0) -> Steps[frozenset[TransactionId]]:
-        """Those of these that could be committed now: neither ended, nor rolled back for their time. Changes nothing of them.
+        """Return those of these transactions that could be committed now: neither ended nor timed out. Changes nothing of them.
+
+        Args:
+            transactions: what `hand_over` returned. timeout: seconds for the call.
 
         Raises:
-            TimedOut: not all coordinators have answered. NotAllowedError, AuthError.
+            TimedOut: not all coordinators have answered. NotAllowedError: the cluster has no transactions. AuthError: one refuses the
+                credentials.
         """
         from .coordinators import OVER, Coordinators
 
@@ -325,7 +427,7 @@ class PulsarAdmin(Closing):
         found: set[TransactionId] = set()
 
         def look(one: TransactionId) -> Steps[None]:
-            command = api.CommandAddPartitionToTxn(txnid_most_bits=one.most, txnid_least_bits=one.least)  # none, which asks for its state
+            command = api.CommandAddPartitionToTxn(txnid_most_bits=one.most, txnid_least_bits=one.least)  # no partition: asks for its state
             try:
                 yield from coordinators.asking(command, deadline)
             except OVER:
@@ -336,12 +438,19 @@ class PulsarAdmin(Closing):
         return frozenset(found)
 
     def close(self, timeout: float = 30.0) -> None:
-        """Nothing is held open: requests use the client's connections."""
+        """Do nothing: requests use the client's connections, and the admin interface gets one connection a request.
+
+        Args:
+            timeout: seconds, not used.
+
+        Raises:
+            Nothing.
+        """
         self._http.close()
 
 
 def _described(group: str, subscriptions: Mapping[TopicPartition, Any]) -> GroupInfo:
-    """What statistics of partitions tell of a subscription."""
+    """Describe a subscription by its partitions' statistics."""
     members: list[GroupMember] = []
     for key, found in subscriptions.items():
         active = found.get("activeConsumerName")
@@ -354,5 +463,5 @@ def _described(group: str, subscriptions: Mapping[TopicPartition, Any]) -> Group
 
 
 def _left(failed: Mapping[TopicPartition, WireprotoError]) -> dict[TopicPartition, WireprotoError]:
-    """Without topics that are gone since they were listed: they have no subscriptions."""
+    """Leave out topics that were deleted after they were listed: they have no subscriptions."""
     return {key: why for key, why in failed.items() if not isinstance(why, TopicNotFound)}

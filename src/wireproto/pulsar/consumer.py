@@ -1,15 +1,16 @@
-"""The Consumer role: a member of a durable subscription that reads a log and commits positions.
+"""Reads a log as a member of a durable subscription, and commits positions: the Consumer role.
 
-What it is: a failover (or exclusive) consumer on each partition of each topic. A commit is a cumulative acknowledgement with a reply.
-Within a batch it carries the set of indexes still wanted; a broker that keeps no such sets takes the entry before, and the batch comes
-again after a restart: never lost, perhaps repeated.
+Opens a failover (or exclusive) consumer on each partition of each topic. A commit is a cumulative acknowledgement with a reply. Within a
+batch it carries the set of indexes still wanted; a broker that keeps no such sets acknowledges up to the entry before, so that the batch
+is redelivered after a restart: never lost, perhaps repeated.
 
-    what was handed out is remembered per partition, so that a reconnect repeats nothing that this member has seen;
-    a partition that another member took (ACTIVE_CONSUMER_CHANGE, also as the first word after a reconnect) is forgotten: it comes back
-    with what was not committed, and the next commit says once that it was not;
-    so is one whose subscription was reset to before where it stood, or to before what this member has committed since.
+What poll returned is remembered per partition, so that a reconnect repeats nothing that this member has seen. It is forgotten
 
-Belongs to one thread at a time. Must not: acknowledge what was not handed out, or commit by itself unless `auto_commit`.
+    where another member was made active for the partition (ACTIVE_CONSUMER_CHANGE, also as the first word after a reconnect): it comes
+        back with what was not committed, and the next commit says once that it was not;
+    where the subscription was reset to before where this member was, or to before what it has committed since.
+
+Belongs to one thread at a time. It never acknowledges what poll did not return, nor by itself unless `auto_commit` is set.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ SOON = 1.0
 
 
 class PulsarConsumer(PartingRole):
-    """A member of a subscription; made by `client.consumer`."""
+    """Member of a subscription; made by `client.consumer`.
+
+    Each call raises Closed when the consumer or its client was closed, and ConcurrentUse when another thread is in a call.
+    """
 
     def __init__(
         self, cluster: PulsarCluster, names: list[tuple[str, int, str]], group: str, start: Where, initial: int, options: PulsarOptions
@@ -67,9 +71,9 @@ class PulsarConsumer(PartingRole):
         self._logs: dict[TopicPartition, Log] = {}
         self._in_work: tuple[Log, MessageId | None] | None = None  # the newest batch's, and what it had handed out before
         self._saved_at = time.monotonic()
-        self._fed: set[TopicPartition] = set()  # from these it was fed last, as its log was told
+        self._fed: set[TopicPartition] = set()  # active on these, as the client's log has it
         self._stored: deque[tuple[TopicPartition, Log, MessageId]] = deque()  # that transactions have committed; from the I/O thread
-        self._dropped: set[TopicPartition] = set()  # handed out, not committed, another's now: what the next commit tells
+        self._dropped: set[TopicPartition] = set()  # handed out, not committed, another member's now: reported by the next commit
         subscription = Subscription(
             group,
             EXCLUSIVE if options.mode == "exclusive" else FAILOVER,
@@ -95,7 +99,16 @@ class PulsarConsumer(PartingRole):
     def opening(
         cls, cluster: PulsarCluster, topics: Sequence[str], group: str, start: Where, options: PulsarOptions, deadline: float
     ) -> Steps[Self]:
-        """A consumer that has joined. Steps."""
+        """Join the subscription on all partitions of the topics, and return the consumer. Steps.
+
+        Args:
+            cluster: of the client. topics: names in any form. group: name of the subscription. start: where a new one begins.
+            options: of the role. deadline: as `time.monotonic()`.
+
+        Raises:
+            OptionError: the mode is neither failover nor exclusive, there is no topic, or `start` is wrong.
+            PulsarError: a broker refuses. DataLoss: a position to start at is gone. TransportError: not open in time.
+        """
         if options.mode not in (None, "failover", "exclusive"):
             raise OptionError(f"a Consumer's mode is failover or exclusive, not {options.mode}; shared ones are queues")
         if not topics:
@@ -120,11 +133,16 @@ class PulsarConsumer(PartingRole):
     # -- reading ------------------------------------------------------------------------------------------------
 
     def poll(self, timeout: float = 1.0) -> Batch | None:
-        """The next batch, or None when none came within `timeout`. Partitions come and go here.
+        """Return the next batch, or None when none came within `timeout`. Partitions are taken over and given up here.
+
+        Args:
+            timeout: seconds to wait. An automatic commit may take a second more.
 
         Raises:
-            ChecksumMismatch, DecompressionError, Malformed: an entry cannot be read, with its place; again whenever it is its partition's
-                turn until that is sought behind it, unless the consumer was told to skip.
+            ChecksumMismatch, DecompressionError, Malformed: an entry cannot be read; the error has its position. It is raised again
+                whenever it is the partition's turn, until `seek` moves behind the entry, unless the option `on_corrupt` is ``"skip"``.
+            PulsarError: a topic is gone, or a broker has refused to open a partition again for the option `timeout`.
+            Closed: the consumer was closed. ConcurrentUse: another thread is in a call.
         """
         self._stream.poll = None
         try:
@@ -139,7 +157,7 @@ class PulsarConsumer(PartingRole):
         return batch
 
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
-        """`poll`, as steps."""
+        """Run `poll` as steps."""
         with self._only:
             deadline = deadline_after(timeout)
             self._take_in_stored()
@@ -185,7 +203,7 @@ class PulsarConsumer(PartingRole):
         return Batch(part.topic, part.partition, columns, cursor.next)
 
     def _changed(self, part: PartitionConsumer, before: bool) -> None:
-        """Another member is fed, or may have been: what this one was handed is that one's now, and comes again when it comes back."""
+        """Forget what this member was handed of a partition when another member is active, or may have been: that one has read on."""
         if before or not part.active:
             if part.owner in self._fed:
                 self._cluster.log.rebalanced(self.group, (), [part.owner])
@@ -196,15 +214,17 @@ class PulsarConsumer(PartingRole):
             self._fed.add(part.owner)
 
     def _opened(self, part: PartitionConsumer, mark: Place, closed: bool) -> None:
-        """A mark that was moved back is a new beginning, whoever moved it. A broker that was lost, and closed nothing, forgets by itself
-        what it was told last."""
+        """Note the mark-delete position of a partition that was opened again; one that was moved back is a new beginning.
+
+        A broker whose connection was lost, and that closed nothing itself, may have forgotten what it was sent last.
+        """
         now = time.monotonic()
         if self._log(part.owner).moved_back(mark, None if closed else now):
             self._begin_anew(part)
         self._log(part.owner).stands(mark, now)
 
     def _marked(self, part: PartitionConsumer, mark: Place) -> None:
-        """Where it stands as this member begins to be fed."""
+        """Note the mark-delete position of a partition as this member becomes active."""
         log = self._log(part.owner)
         if log.acked is None or mark > log.acked:
             log.stands(mark, time.monotonic())
@@ -225,18 +245,24 @@ class PulsarConsumer(PartingRole):
 
     @operation
     def commit(self, positions: Mapping[TopicPartition, Position] | None = None, *, timeout: float = 30.0) -> Steps[None]:
-        """Commit where to resume; None commits what poll has handed out. A group does not go back by this: `seek` does that.
+        """Commit where the subscription resumes (cumulative acknowledgement). This only moves forward; `seek` moves back.
+
+        Args:
+            positions: where to resume, by (topic, partition), such as a batch's `next_positions`; None: after all that poll returned.
+            timeout: seconds for the call.
 
         Raises:
-            Revoked: naming the partitions that another member is fed from, or was since they were handed out: that comes again. The others
-                are committed.
+            Revoked: names the partitions that another member reads now, or has read since poll returned from them: that is delivered again.
+                The others are committed.
+            OptionError: a partition is not read by this consumer, or a position is not Pulsar's.
+            TimedOut: not all was acknowledged in time. PulsarError: a broker refuses.
         """
         positions = places(positions, "commit")
         with self._only:
             yield from self._commit(None if positions is None else dict(positions), deadline_after(timeout))
 
     def _commit_by_itself(self, deadline: float) -> Steps[None]:
-        """An automatic commit: what fails is read again by whoever goes on, or committed the next time."""
+        """Commit automatically; what fails is committed the next time, or delivered again to the member that reads on."""
         if self._handed():
             with suppress(Revoked, TransportError):
                 yield from self._commit(None, deadline)
@@ -258,11 +284,11 @@ class PulsarConsumer(PartingRole):
             part = parts[owner]
             yield from self._stream.attached(part, deadline)
             feeds, log = (yield from self._feeds(part, deadline)), self._log(owner)
-            if not feeds or (everything and log.handed != position):  # begun anew meanwhile
+            if not feeds or (everything and log.handed != position):  # it began again meanwhile
                 lost.add(owner)
                 continue
             target = log.target(position)
-            if target is not None:  # else there is nothing to tell the broker, and what it keeps is what `committed` says
+            if target is not None:  # else there is nothing to acknowledge, and `committed` is what the broker keeps
                 ack = api.CommandAck(ack_type=api.CommandAck.Cumulative, message_id=[target])
                 if (yield from self._stream.ask_again(part, ack, deadline, partial(self._goes_on, part, log, deadline))) is None:
                     lost.add(owner)
@@ -276,19 +302,19 @@ class PulsarConsumer(PartingRole):
             raise Revoked(text, partitions=tuple(sorted(lost)))
 
     def _feeds(self, part: PartitionConsumer, deadline: float) -> Steps[bool]:
-        """Whether this member is fed from an attached partition; of failover, one of the members is.
+        """Return whether this member is active on an attached partition; in a failover subscription one of the members is.
 
-        One that has not been told yet may be: it commits what it was handed, which a broker takes from any member.
+        A member that has not been informed yet may be: it commits what it was handed, which a broker accepts from any member.
         """
         yield from self._stream.settle(part, deadline)
         return part.active or not part.active_known
 
     def _goes_on(self, part: PartitionConsumer, log: Log, deadline: float) -> Steps[bool]:
-        """Whether this member is fed, and was not made to begin anew."""
+        """Return whether this member is active, and did not have to begin again."""
         return (yield from self._feeds(part, deadline)) and self._log(part.owner) is log
 
     def _handed(self) -> dict[TopicPartition, Position]:
-        """What was handed out and is not committed."""
+        """Return what poll has returned and is not committed, by partition."""
         return {owner: log.handed for owner, log in self._logs.items() if log.handed is not None}
 
     def _parts(self) -> dict[TopicPartition, PartitionConsumer]:
@@ -296,8 +322,17 @@ class PulsarConsumer(PartingRole):
 
     @operation
     def committed(self, *, timeout: float = 30.0) -> Steps[Mapping[TopicPartition, MessageId]]:
-        """Where each partition would be resumed: this member's last commit, or what the broker keeps, which counts whole entries. The error
-        where a partition is not open in time names it, and has those of the others in `known`."""
+        """Return where each partition would be resumed.
+
+        That is this member's last commit, or the broker's mark-delete position, which counts whole entries.
+
+        Args:
+            timeout: seconds for the call.
+
+        Raises:
+            TransportError, PulsarError: a partition gives no answer in time; the error names it, and `known` has the positions of the
+                others.
+        """
         with self._only:
             deadline = deadline_after(timeout)
             self._take_in_stored()
@@ -312,7 +347,14 @@ class PulsarConsumer(PartingRole):
 
     @operation
     def lag(self, *, timeout: float = 30.0) -> Steps[Mapping[TopicPartition, int]]:
-        """Entries behind the committed position by the broker's statistics; a batch is one entry. Errors as of `committed`."""
+        """Return the number of entries behind the committed position of each partition, by the broker's statistics; a batch is one entry.
+
+        Args:
+            timeout: seconds for the call.
+
+        Raises:
+            TransportError, PulsarError: a partition gives no answer in time; the error names it, and `known` has the numbers of the others.
+        """
         with self._only:
             deadline = deadline_after(timeout)
 
@@ -323,7 +365,7 @@ class PulsarConsumer(PartingRole):
             return (yield from self._of_each(ask))
 
     def _of_each(self, ask: Callable[[PartitionConsumer], Steps[T]]) -> Steps[dict[TopicPartition, T]]:
-        """What each partition's broker answers: those that are open are asked first. What the first failure was is raised in the end."""
+        """Ask the broker of each partition, the open ones first. Raises the first failure, after all were asked."""
         found: dict[TopicPartition, T] = {}
         problem: WireprotoError | None = None
         for part in sorted(self._stream.parts, key=lambda part: not part.open):
@@ -339,13 +381,27 @@ class PulsarConsumer(PartingRole):
     # -- in a transaction: see transactions.PulsarTransactions --------------------------------------------------
 
     def of(self, cluster: PulsarCluster) -> bool:
-        """Whether it is of this client."""
+        """Return whether the consumer is of this client.
+
+        Args:
+            cluster: of the client.
+        """
         return cluster is self._cluster
 
     def committing_within(
         self, turn: AckingTransaction, positions: Mapping[TopicPartition, Position] | None, deadline: float
     ) -> Steps[None]:
-        """As `commit`, when the transaction commits. A partition that is another member's now is told at once, and nothing is committed."""
+        """Commit positions as part of a transaction, as `commit` would when that commits. Steps.
+
+        Args:
+            turn: the transaction. positions: where to resume, by (topic, partition); None: after all that poll returned.
+            deadline: as `time.monotonic()`.
+
+        Raises:
+            Aborted: another member reads a partition now; nothing is committed, and the transaction has to be rolled back.
+            UsageError: the consumer commits automatically. OptionError: a partition is not read here, or a position is not Pulsar's.
+            TransportError, PulsarError: an ACK was refused or not answered.
+        """
         if self._options.auto_commit:
             raise UsageError("a consumer whose positions a transaction commits must not commit by itself: auto_commit=False")
         with self._only:
@@ -364,7 +420,7 @@ class PulsarConsumer(PartingRole):
                 yield from self._acking_within(turn, part, log, position, deadline)
 
     def _targets(self, positions: Mapping[TopicPartition, Position]) -> list[tuple[PartitionConsumer, MessageId]]:
-        """What is to be committed; raises OptionError where that cannot be."""
+        """Return what is to be committed, by partition; raises OptionError where a position cannot be."""
         parts, found = self._parts(), []
         for owner, position in positions.items():
             if owner not in parts:
@@ -376,7 +432,7 @@ class PulsarConsumer(PartingRole):
         return found
 
     def _lost_to(self, turn: AckingTransaction, lost: Iterable[TopicPartition]) -> WireprotoError:
-        """Another member is fed: the transaction cannot be committed any more."""
+        """Have the transaction rolled back because another member is active, and return the error."""
         why = Revoked(f"another member is fed now, or was meanwhile: {shown(lost)}", partitions=tuple(sorted(lost)))
         turn.fails(why)
         self._dropped -= set(lost)
@@ -387,7 +443,7 @@ class PulsarConsumer(PartingRole):
     def _acking_within(
         self, turn: AckingTransaction, part: PartitionConsumer, log: Log, position: MessageId, deadline: float
     ) -> Steps[None]:
-        """The ACK, but where it would say again what was said, which a broker takes for a conflict."""
+        """Send the ACK, unless it repeats an earlier one, which a broker would take for a conflict."""
         target, known = log.target(position), (id(self), part.owner)
         if target is None or position in (log.committed, turn.committed.get(known)):
             return
@@ -401,12 +457,12 @@ class PulsarConsumer(PartingRole):
             raise self._lost_to(turn, {part.owner})
 
     def _settled(self, part: PartitionConsumer, log: Log, position: MessageId, committed: bool) -> None:
-        """The transaction has ended. I/O thread."""
+        """Note that the transaction has ended. I/O thread."""
         if committed:
             self._stored.append((part.owner, log, position))
 
     def _take_in_stored(self) -> None:
-        """What transactions have committed since; forgotten when it was taken in, since a signal handler may raise anywhere."""
+        """Note what transactions have committed; each is forgotten after it was noted, since a signal handler may raise anywhere."""
         while self._stored:
             owner, log, position = self._stored[0]
             if self._log(owner) is log:
@@ -415,11 +471,18 @@ class PulsarConsumer(PartingRole):
 
     @operation
     def rewind(self, *, timeout: float = 30.0) -> Steps[None]:
-        """Go back to where the group resumes, in all partitions: what was handed out since comes again. For who has rolled back."""
+        """Go back to where the subscription resumes, in all partitions, after a rollback: what poll returned since is delivered again.
+
+        Args:
+            timeout: seconds for the call.
+
+        Raises:
+            TransportError: a partition was not open again in time. PulsarError: a broker refuses.
+        """
         with self._only:
             deadline = deadline_after(timeout)
             self._take_in_stored()
-            again = [part for part in self._stream.parts if part.open]  # what is not open has all of it come again when it is
+            again = [part for part in self._stream.parts if part.open]  # the others get all of it again when they are opened
             for part in self._stream.parts:
                 if part in again:
                     yield from self._stream.anew(part, deadline)
@@ -432,11 +495,25 @@ class PulsarConsumer(PartingRole):
     # -- control ------------------------------------------------------------------------------------------------
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand out nothing of these until `resume`."""
+        """Return nothing of these partitions from `poll` until `resume`.
+
+        Args:
+            partitions: (topic, partition) pairs.
+
+        Raises:
+            Revoked: this consumer does not read one of them; those before it are paused.
+        """
         self._set_paused(partitions, True)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Go on with these."""
+        """Return records of these partitions again.
+
+        Args:
+            partitions: (topic, partition) pairs.
+
+        Raises:
+            Revoked: this consumer does not read one of them; those before it are resumed.
+        """
         self._set_paused(partitions, False)
 
     def _set_paused(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
@@ -451,10 +528,16 @@ class PulsarConsumer(PartingRole):
 
     @operation
     def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
-        """Move the subscription itself, for all its members; what was fetched ahead is dropped.
+        """Move the subscription itself, for all its members (SEEK); drop what was fetched ahead.
+
+        Args:
+            where: EARLIEST, LATEST or AtTime for all partitions; a position for its own; or a mapping of places by (topic, partition).
+            timeout: seconds for the call.
 
         Raises:
-            DataLoss: a place is gone; nothing is moved (with the option reset, reading goes on elsewhere).
+            DataLoss: a position lies in a deleted ledger, and the option `reset` is ``"raise"``; nothing is moved.
+            OptionError: `where` is no place, or names a partition that is not read here.
+            TimedOut: not all partitions were moved and open again in time. PulsarError: a broker refuses.
         """
         with self._only:
             deadline = deadline_after(timeout)
@@ -497,7 +580,10 @@ class PulsarConsumer(PartingRole):
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that this member is fed from. Of non-persistent topics a broker does not tell: those that it was fed from last."""
+        """The partitions that this member is active on; of non-persistent topics, those of which messages came last.
+
+        A broker does not announce the active member of a non-persistent topic.
+        """
         return frozenset(part.owner for part in self._stream.parts if part.active and part.open)
 
     # -- ends ---------------------------------------------------------------------------------------------------
@@ -508,7 +594,7 @@ class PulsarConsumer(PartingRole):
             log.handed = before if log.handed is not None else None
 
     def _parting(self, deadline: float) -> Steps[None]:
-        """Leave the subscription; with `auto_commit` what was handed out is committed first, but for what an error left half done."""
+        """Leave the subscription; with `auto_commit` what poll returned is committed first, except for a batch whose work failed."""
         problem: Exception | None = None
         try:
             try:
@@ -528,7 +614,7 @@ class PulsarConsumer(PartingRole):
 def _initial(
     cluster: PulsarCluster, group: str, start: Where, names: Sequence[tuple[str, int, str]], options: PulsarOptions, deadline: float
 ) -> Steps[int]:
-    """How SUBSCRIBE makes a new subscription begin; explicit positions are set by the admin interface beforehand."""
+    """Return how SUBSCRIBE makes a new subscription begin; explicit positions are set over the admin interface before."""
     if isinstance(start, (Earliest, AtTime)):
         return OLDEST
     if isinstance(start, Latest):
@@ -553,7 +639,7 @@ def _initial(
 
 
 def _exists(admin: PulsarAdmin, group: str, name: str, deadline: float) -> Steps[bool]:
-    """Whether a partition has the subscription."""
+    """Return whether a partition has the subscription."""
     try:
         yield from steps(admin.group_positions)(group, name, timeout=deadline - time.monotonic())
     except SubscriptionNotFound:

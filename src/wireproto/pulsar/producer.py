@@ -1,7 +1,7 @@
-"""The Producer of one topic: records in, receipts out.
+"""Sends records to the partitions of one topic: the Producer role.
 
-What it is: routing by key or in turns, and the producers of its partitions, opened and closed; the rest is `flow.producer`'s, sending is
-`sending.PulsarSender`'s. May be shared by threads. Must not: know frames or sequence ids.
+Routes records by key or in turns, and opens and closes the producers of the partitions; batching is `flow.producer`'s, sending is
+`sending.PulsarSender`'s. Frames and sequence ids are theirs, not this module's. May be shared by threads.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _ROUND = 64
 """Bytes that a row is counted with, at most, beside its key, value and headers."""
 _TELLING = 0.5
-"""Seconds beyond its time in which a task still tells what kept it."""
+"""Seconds to wait for a task beyond its deadline, so that its own error is raised and not only that it was late."""
 
 
 class PulsarProducer(BatchProducer):
@@ -52,7 +52,7 @@ class PulsarProducer(BatchProducer):
         self._growth: Task[None] | None = None
         self._sticky = bool(options.batching) and options.keyless == "sticky"
         self._router = KeyRouter(options.hashing, options.batch_records if self._sticky else 1)
-        self._last_turn = -2  # partition; the core may have given the turn to the next one since
+        self._last_turn = -2  # partition; the core may have moved on to the next one since
         self._router.know(len(names), False)
         self._take_by(
             self._router,
@@ -66,7 +66,16 @@ class PulsarProducer(BatchProducer):
 
     @classmethod
     def opening(cls, cluster: PulsarCluster, sending: PulsarSender, topic: str, options: PulsarOptions, deadline: float) -> Steps[Self]:
-        """Look the topic up, and make a producer that is open on all of its partitions."""
+        """Look the topic up, and return a producer that is open on all of its partitions. Steps.
+
+        Args:
+            cluster: of the client. sending: the sender to use. topic: any form of its name. options: of the role.
+            deadline: as `time.monotonic()`.
+
+        Raises:
+            OptionError: `topic_epoch` was given for a partitioned topic.
+            PulsarError: a broker refuses, ProducerBusy or TopicNotFound for example. TransportError: not open in time.
+        """
         made = cls(cluster, sending, topic, options, (yield from cluster.naming(topic, deadline)))
         if made._partitioned and options.topic_epoch is not None:
             raise OptionError("topic_epoch is of one topic, and this one has partitions, each with its own: name a partition", topic=topic)
@@ -77,20 +86,20 @@ class PulsarProducer(BatchProducer):
                 partition.leave()
             made._account.close()
             raise
-        if made._partitioned and options.first_sequence is None:  # whoever says the ids counts by the partitions that were there
+        if made._partitioned and options.first_sequence is None:  # sequence ids that the user gives fit the partitions of this moment
             made._growth = cluster.tasks.spawn(made._grow(sending), f"looking for new partitions of {topic}")
         return made
 
     @property
     def topic_epochs(self) -> dict[int, int]:
-        """By partition (-1: of a topic without any) how many producers were alone there before this one; empty where it is not alone.
+        """How many exclusive producers each partition had before this one, by its number (-1: of a topic without partitions).
 
-        Source: CommandProducerSuccess.topic_epoch (PIP-68).
+        Empty with ``access_mode="shared"``. Source: CommandProducerSuccess.topic_epoch (PIP-68).
         """
         return {one.number: one.topic_epoch for one in self._partitions if one.topic_epoch is not None}
 
     def _open_all(self, deadline: float) -> Steps[None]:
-        """All partitions at a time; one alone takes no task."""
+        """Open all partitions at the same time; a single one takes no task."""
         if len(self._partitions) == 1:
             yield from self._partitions[0].opening(deadline)
             return
@@ -105,7 +114,7 @@ class PulsarProducer(BatchProducer):
                 task.cancel(Closed("the producer is not opened", topic=self.topic))
 
     def _grow(self, sending: PulsarSender) -> Steps[None]:
-        """Send to partitions that the topic gets, too: to all of them from when the last one is open, and not at all while one is not."""
+        """Send to partitions that the topic gets: to all of them once the last one is open, and to none while one is not."""
         cluster, interval = self._cluster, self._options.metadata_max_age
         waits, pause = Waits(RETRY), interval
         while True:
@@ -125,7 +134,7 @@ class PulsarProducer(BatchProducer):
             pause = looked(waits, interval, whole and not self._fresh)
 
     def _opened(self, fresh: list[PartitionProducer]) -> Steps[bool]:
-        """Whether all of these, if there are any, are open now; one that was comes back by itself."""
+        """Return whether all of these, if there are any, are open now; one that was open once comes back by itself."""
         until = time.monotonic() + self._options.operation_timeout
         begun = [(one, self._cluster.tasks.spawn(one.opening(until), f"open {one}")) for one in fresh if not one.made]
         try:
@@ -158,7 +167,7 @@ class PulsarProducer(BatchProducer):
         return self._put(number, value, key, headers, time_ms, size, timeout)
 
     def _turn(self) -> int:
-        """Where a record without a key goes: to the next partition once the batch is gone that those before it shared, full or not."""
+        """Return the partition of a record without a key: the next one, once the batch of the records before was sent, full or not."""
         stuck = self._router.stuck
         if stuck == self._last_turn and not self._partitions[stuck].taking:
             self._router.know(len(self._partitions), False)
@@ -193,7 +202,15 @@ class PulsarProducer(BatchProducer):
         return batch
 
     def shares(self, columns: Any, partition: int | None = None) -> list[tuple[int, Columns]]:
-        """(number of a partition, its rows in their order): where `send_batch` would send them; takes nothing."""
+        """Return (number of a partition, its rows in their order): where `send_batch` would send them. Sends nothing.
+
+        Args:
+            columns: as for `send_batch`: Columns, or anything that exports Arrow arrays, one row a record.
+            partition: number for all rows; None: the column ``partition``, else by key, else in turns.
+
+        Raises:
+            ValueUnsupported: a row cannot be sent. OptionError: there is no such partition.
+        """
         table = columns if isinstance(columns, Columns) else Columns.from_arrow(columns)
         self._partitions[0].builder().check_columns(table)
         count = len(self._partitions)
@@ -221,14 +238,18 @@ class PulsarProducer(BatchProducer):
     # -- waiting ------------------------------------------------------------------------------------------------
 
     def _place(self, batch: OutBatch, index: int) -> MessageId | UnknownPosition:
-        """Where deduplication made the broker drop a repeated record that is `UnknownPosition`: it is stored, and nobody says where."""
+        """Return the position of a record.
+
+        It is an `UnknownPosition` where deduplication made the broker drop a repeated record: that is stored, but the broker does not say
+        where.
+        """
         ledger, entry = batch.outcome.value
         if ledger < 0:
             return UnknownPosition(self.topic, batch.key.number)
         return MessageId(self.topic, batch.key.number, ledger, entry, index if self._options.batching else -1)
 
     def seal(self) -> None:
-        """Send the open batches as they are, without waiting: what comes later goes into others."""
+        """Send the open batches as they are, without waiting: records sent later go into others."""
         with self._lock:
             for partition in self._partitions:
                 self._sender.seal(partition)
@@ -240,7 +261,7 @@ class PulsarProducer(BatchProducer):
             self._growth.cancel(Closed("the producer was closed", topic=self.topic))
 
     def _parting(self, deadline: float) -> Steps[None]:
-        """Whatever the brokers answer: all are asked at a time, and waited for once, while there is time; they are told before."""
+        """Send CLOSE_PRODUCER to all brokers, then wait for the replies until the deadline; what a broker answers does not matter."""
         calls = [call for partition in [*self._partitions, *self._fresh] if (call := partition.part()) is not None]
         try:
             if self._growth is not None and not self._growth.done:  # it was cancelled, and ends with the I/O thread's next step
@@ -259,7 +280,7 @@ class PulsarProducer(BatchProducer):
 
 
 def _by_key(rows: Columns) -> list[Columns]:
-    """The rows of each key, in their order; keys as they first come."""
+    """Split rows by key, in their order; keys in the order in which they first come."""
     if "key" not in rows.columns:
         return [rows]
     numbers: dict[bytes | None, int] = {}
@@ -268,4 +289,4 @@ def _by_key(rows: Columns) -> list[Columns]:
 
 
 def _nothing() -> None:
-    """The partitions are known."""
+    """Do nothing: the partitions are known, and the core has none to look up."""

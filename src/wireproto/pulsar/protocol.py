@@ -1,4 +1,4 @@
-"""What Pulsar is called, and where its parts are. Must not: import one."""
+"""Names Pulsar's parts for `wireproto.protocols`: ports, roles, and the modules as text, so that none is imported before it is used."""
 
 from __future__ import annotations
 

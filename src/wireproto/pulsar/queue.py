@@ -1,18 +1,20 @@
-"""The QueueConsumer role: a worker on a shared or key-shared subscription; each message is acked or given back.
+"""Works on a shared or key-shared subscription, message by message: the QueueConsumer role. Each message is acked or given back.
 
-What it is: entries in hand, message by message. Within a batch one message is acknowledged by the set of those still wanted; when the
-last of an entry is done the entry itself is acknowledged, so that a broker that keeps no such sets gives up whole batches only.
-A release asks for the entry again. What of it is still in this worker's hands is passed over when it comes, and stays in hand; so is what
-was acknowledged since the consumer was attached, since an entry may have been fetched before that. Of an entry that comes again, those
-messages are handed out first that were handed out least often: one that is always given back holds up no other of its batch.
+Keeps the entries in hand, message by message. Within a batch one message is acknowledged by the set of those still wanted; when the last
+of an entry is done the entry itself is acknowledged, so that a broker that keeps no such sets acknowledges whole batches only.
 
-    release(after=)     the message stays here, out of sight; the I/O thread's timer asks for its entry again, also while the user works
+A release asks for the entry again (REDELIVER_UNACKNOWLEDGED_MESSAGES). What of it is still in this worker's hands is passed over when it
+is redelivered, and stays in hand; so is what was acknowledged since the consumer was attached, since an entry may have been fetched before
+that. Of a redelivered entry, those messages are handed out first that were handed out least often: one that is always given back holds up
+no other of its batch.
+
+    release(after=)     the message is kept here, out of sight; the I/O thread's timer asks for its entry again, also while the user works
     cannot be read      raised once each time it is handed out, and given back after a pause that grows with that; with on_corrupt="skip"
                         acknowledged, with the reason (validation_error), as Java's client does
 
 Acks go to the broker in groups (`acking`); one that is waited for goes alone.
 
-Belongs to one thread at a time; the timers touch connections and `_over` alone. Must not: acknowledge by itself what can be read.
+Belongs to one thread at a time; the timers touch connections and `_over` alone. It acknowledges nothing by itself that can be read.
 """
 
 from __future__ import annotations
@@ -59,16 +61,20 @@ if TYPE_CHECKING:
     from .options import PulsarOptions
 
 Item = tuple[Any, int, InHand, int]
-"""A message that waits to be handed out, or is: record, attempt, entry and index."""
+"""A message that waits to be handed out, or was: record, attempt, entry and index."""
 
 UNREADABLE = Policy(first=1.0, factor=2.0, ceiling=60.0, jitter=0.2)
 """After how long an entry that cannot be read is given back."""
 FULL = Policy(first=0.1, factor=1.0, ceiling=0.1, jitter=0.2)
-"""How long until what a connection had no room for is tried again; several deliveries wait for it beside each other."""
+"""How long until a command that a connection had no room for is sent again; several deliveries may wait for it at a time."""
 
 
 class PulsarQueue(PartingRole):
-    """A worker on a subscription; made by `client.queue`."""
+    """Worker on a subscription; made by `client.queue`.
+
+    Each call, and each `ack` and `release` of a delivery, raises Closed when the queue or its client was closed, and ConcurrentUse when
+    another thread is in a call.
+    """
 
     def __init__(self, cluster: PulsarCluster, topic: str, names: list[tuple[str, int, str]], group: str, options: PulsarOptions) -> None:
         super().__init__("queue consumer", cluster.loop)
@@ -106,11 +112,20 @@ class PulsarQueue(PartingRole):
         )  # delayed until now, by partition, and whether done with; from the I/O thread
         self._next: deque[Item] = deque()
         self._out: Item | None = None  # on its way to the user
-        self._seen = 0  # how many of its partition's messages had left before
+        self._seen = 0  # messages of its partition that had left the queue before
 
     @classmethod
     def opening(cls, cluster: PulsarCluster, topic: str, group: str, options: PulsarOptions, deadline: float) -> Steps[Self]:
-        """A worker that has joined. Steps."""
+        """Join the subscription on all partitions of the topic, and return the worker. Steps.
+
+        Args:
+            cluster: of the client. topic: any form of its name. group: name of the subscription. options: of the role.
+            deadline: as `time.monotonic()`.
+
+        Raises:
+            OptionError: the mode is neither shared nor key-shared. RoleUnsupported: the topic is non-persistent.
+            PulsarError: a broker refuses. TransportError: not open in time.
+        """
         if options.mode not in (None, "shared", "key-shared"):
             raise OptionError(f"a QueueConsumer's mode is shared or key-shared, not {options.mode}; those are Consumers")
         found = yield from cluster.naming(topic, deadline, create=options.create_topic)
@@ -136,14 +151,25 @@ class PulsarQueue(PartingRole):
         return found
 
     def _begun(self, part: PartitionConsumer) -> None:
-        """A partition is subscribed anew: what was not handed out yet comes again."""
+        """Forget the messages of a partition that were not handed out: it is subscribed again, and they are redelivered."""
         self._next = deque(item for item in self._next if item[2].part is not part)
         self._hand(part).begins()
 
     # -- receiving ----------------------------------------------------------------------------------------------
 
     def receive(self, timeout: float = 1.0) -> Delivery | None:
-        """The next message, or None when none came within `timeout`."""
+        """Return the next message, or None when none came within `timeout`.
+
+        Args:
+            timeout: seconds to wait.
+
+        Raises:
+            ChecksumMismatch, DecompressionError, Malformed: an entry cannot be read; the error has its position. It is given back after a
+                pause, unless the option `on_corrupt` is ``"skip"``.
+            PulsarError: an earlier ack was refused (raised once; those messages are redelivered), the topic is gone, or a broker has
+                refused to open a partition again for the option `timeout`.
+            Closed: the queue was closed. ConcurrentUse: another thread is in a call.
+        """
         deadline_after(timeout)
         self._out = self._stream.poll = None
         try:
@@ -158,7 +184,7 @@ class PulsarQueue(PartingRole):
             raise
 
     def receiving(self, timeout: float = 1.0) -> Steps[Delivery | None]:
-        """`receive`, as steps."""
+        """Run `receive` as steps."""
         with self._only:
             deadline = deadline_after(timeout)
             self._acking.raise_failure()
@@ -181,7 +207,7 @@ class PulsarQueue(PartingRole):
         return delivery
 
     def _take_back(self) -> None:
-        """A signal broke in: what was on its way to the user waits, what was not decoded to its end comes again."""
+        """Undo a `receive` that a signal handler broke into: its message waits again, and what was not decoded fully is decoded again."""
         if self._out is not None:
             _, _, entry, index = self._out
             entry.held.discard(index)
@@ -207,7 +233,11 @@ class PulsarQueue(PartingRole):
             raise
 
     def _unpack(self, part: PartitionConsumer, frames: list[bytes], keys: set[Key]) -> None:
-        """keys: gets those of the entries that were looked at."""
+        """Decode frames into messages that wait to be handed out.
+
+        Args:
+            part: their partition. frames: its MESSAGE frames, in order. keys: gets the entries that were decoded.
+        """
         while self._over:
             self._let_out(*self._over.popleft())
         columns, facts = decode_pulsar(frames, topic=self.topic, partition=part.partition, check_crc=self._options.check_crc)
@@ -252,7 +282,7 @@ class PulsarQueue(PartingRole):
         hand.forget()
 
     def _let_out(self, partition: int, key: Key, index: int, done: bool) -> None:
-        """A message that stayed here out of sight: it is acknowledged, or nobody's until it comes again."""
+        """End the delay of a message that was kept out of sight: it is acknowledged, or in no worker's hands until it is redelivered."""
         part = self._stream.part(partition)
         hand = self._hand(part)
         if not done:
@@ -263,7 +293,7 @@ class PulsarQueue(PartingRole):
     # -- ends of a delivery -------------------------------------------------------------------------------------
 
     def _held(self, delivery: Delivery) -> tuple[PartitionConsumer, Key, int]:
-        """Where a delivery's message is; raises Revoked when it is not in hand."""
+        """Return the partition, entry and index of a delivery's message; raises Revoked when it is not in hand."""
         position = delivery.position
         if not isinstance(position, MessageId):
             raise OptionError(f"not a delivery of this queue: {delivery!r}")
@@ -278,7 +308,7 @@ class PulsarQueue(PartingRole):
         return Revoked("the message was ended before", partitions=((self.topic, where.partition),), position=where)
 
     def _ending(self, item: Item, delivery: Delivery, done: bool, timeout: float, wait: bool = False) -> Steps[None]:
-        """`_end`, as steps."""
+        """Run `_end` as steps."""
         with self._only:
             deadline = deadline_after(timeout)
             _, _, entry, index = item
@@ -312,10 +342,14 @@ class PulsarQueue(PartingRole):
 
     @operation
     def flush(self, timeout: float = 30.0) -> Steps[None]:
-        """Send the acks that wait, and wait until the broker has said of all that it took them.
+        """Send the acks that wait, and wait until the broker has confirmed all of them.
+
+        Args:
+            timeout: seconds for the call.
 
         Raises:
-            PulsarError: it refused some, named in the text; they come again. TimedOut: it may not have taken those that are named.
+            PulsarError: the broker refused some, which the text names; those messages are redelivered.
+            TimedOut: those named in the text are not confirmed, and may be redelivered.
         """
         with self._only:
             yield from self._acking.settling(deadline_after(timeout), lambda: True)
@@ -336,7 +370,7 @@ class PulsarQueue(PartingRole):
         hand.acknowledged(key, index, self._stream.ahead(part))
 
     def _release(self, part: PartitionConsumer, key: Key, index: int, deadline: float) -> Steps[None]:
-        """In hand until its broker is there to be told: till then it may be released again."""
+        """Give a message back once its broker is connected; until then it stays in hand, and may be released again."""
         yield from self._stream.attached(part, deadline)
         try:
             self._give_up(part, key, index)
@@ -345,7 +379,7 @@ class PulsarQueue(PartingRole):
             raise
 
     def _give_up(self, part: PartitionConsumer, key: Key, index: int) -> None:
-        """Have the broker hand the entry out again, which may be asked twice."""
+        """Have the broker redeliver the entry; may be repeated."""
         hand = self._hand(part)
         entry = hand.entries.get(key)
         if self._acking.waiting:
@@ -359,7 +393,7 @@ class PulsarQueue(PartingRole):
         self._cluster.loop.call_at(time.monotonic() + seconds, self._give_back, part, key, index)
 
     def _give_back(self, part: PartitionConsumer, key: Key, index: int) -> None:
-        """A delay is over: ask for the entry again; without a connection it comes with the next one. I/O thread."""
+        """Ask for an entry again because its delay is over; without a connection it comes with the next one. I/O thread."""
         conn = part.conn
         if self._only.closed:
             return
@@ -375,14 +409,25 @@ class PulsarQueue(PartingRole):
     # -- in a transaction: see transactions.PulsarTransactions --------------------------------------------------
 
     def of(self, cluster: PulsarCluster) -> bool:
-        """Whether it is of this client."""
+        """Return whether the queue is of this client.
+
+        Args:
+            cluster: of the client.
+        """
         return cluster is self._cluster
 
     def acking_within(self, turn: AckingTransaction, delivery: Delivery, deadline: float) -> Steps[None]:
-        """Have the transaction acknowledge a delivery, which stays here, out of sight, until that has ended.
+        """Have a transaction acknowledge a delivery, which is kept here, out of sight, until the transaction has ended. Steps.
 
-        A broker takes the ACK of what is not with one of the group's consumers for done and does nothing, and that is what a message is
-        whose consumer was lost since it came.
+        A broker takes an ACK of a message that none of the group's consumers has for done and does nothing; and that is what a message is
+        whose consumer was lost since it came. So the ACK is sent only for the consumer that the message came to.
+
+        Args:
+            turn: the transaction. delivery: of this queue. deadline: as `time.monotonic()`.
+
+        Raises:
+            Revoked: the message is not in hand. Disconnected: it came by a connection that was lost since, or the consumer was closed
+                before the answer. PulsarError: the broker or the coordinator refuses. TimedOut: no answer in time.
         """
         with self._only:
             part, key, index = self._held(delivery)
@@ -394,27 +439,27 @@ class PulsarQueue(PartingRole):
                 entry.held.discard(index)
                 yield from turn.registering(part.name, self.group, deadline)
                 yield from self._stream.attached(part, deadline)
-                attached = True  # what the broker says from here on is of this message
+                attached = True  # from here on an error of the broker's is about this message
                 if entry.consumer != part.id:
                     raise Disconnected("the message came by a connection that was lost since: it may be another worker's", topic=self.topic)
                 command = _acknowledgement(part, key, set(range(entry.size)) - {index}, index, entry.size)
                 command.txnid_most_bits, command.txnid_least_bits = turn.id
                 yield from self._stream.ask_once(part, command, turn.asked, deadline)
             except BaseException as why:
-                if not (attached and isinstance(why, (Disconnected, PulsarError))):  # else it comes again by itself, or is another's
+                if not (attached and isinstance(why, (Disconnected, PulsarError))):  # else it is redelivered, here or elsewhere
                     turn.holds(partial(self._unasked, part, key, index))
                 raise
 
     def _settled(self, part: PartitionConsumer, key: Key, index: int, committed: bool) -> None:
-        """The transaction has ended. One that is rolled back has its broker hand out again what it had acknowledged. I/O thread."""
+        """Note that the transaction has ended. After a rollback the broker redelivers what it had acknowledged. I/O thread."""
         self._over.append((part.partition, key, index, committed))
 
     def _unasked(self, part: PartitionConsumer, key: Key, index: int, committed: bool) -> None:
-        """The transaction has ended, and the broker knows, perhaps, of no acknowledgement that it would take back."""
+        """Give a message back because the transaction has ended, and the broker perhaps has no acknowledgement that it would take back."""
         self._give_back(part, key, index)
 
     def _discard(self, part: PartitionConsumer, key: Key, why: Exception, frame: bytes) -> None:
-        """Acknowledge what cannot be read, with the reason: else it stands in the subscription's way for ever."""
+        """Acknowledge what cannot be read, with the reason: else it would block the subscription for ever."""
         command = _acknowledgement(part, key)
         if isinstance(why, ChecksumMismatch):
             command.validation_error = api.CommandAck.ChecksumMismatch
@@ -429,7 +474,7 @@ class PulsarQueue(PartingRole):
     # -- the end ------------------------------------------------------------------------------------------------
 
     def _parting(self, deadline: float) -> Steps[None]:
-        """Leave the subscription: what is in hand and not acked goes to other workers."""
+        """Leave the subscription: what is in hand and not acked is redelivered to other workers."""
         problem: WireprotoError | None = None
         try:
             yield from self._acking.settling(deadline, self._nobody_inside)
@@ -449,7 +494,7 @@ class PulsarQueue(PartingRole):
 
 
 def _attempt(item: Item) -> int:
-    """Of a message that waits: which time it is handed out next."""
+    """Return which time a waiting message is handed out next."""
     return item[1]
 
 
@@ -458,7 +503,7 @@ def _redeliver(part: PartitionConsumer, key: Key) -> api.CommandRedeliverUnackno
 
 
 def _acknowledgement(part: PartitionConsumer, key: Key, left: Collection[int] = (), index: int = -1, size: int = 0) -> api.CommandAck:
-    """Individual ACK: of the entry, or of one message, with the set of those that are `left`."""
+    """Make an individual ACK: of the entry, or of one message, with the set of those that are `left`."""
     data = message_id(*key, index if left else -1, ack_set=words(left, size) if left else ())
     if left:
         data.batch_size = size

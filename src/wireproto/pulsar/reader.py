@@ -1,17 +1,17 @@
-"""The Reader role: partitions from a start to a stop, without a subscription that stays.
+"""Reads partitions from a start to a stop, without a durable subscription: the Reader role.
 
-What it is: an exclusive, non-durable subscription per partition; what was handed out is known here, so that after a loss reading goes
-on behind it: nothing is skipped and nothing repeated.
+Opens an exclusive, non-durable subscription per partition. What poll returned is known here, so that after a loss reading resumes behind
+it: nothing is skipped and nothing repeated.
 
     AtTime as a start    the place of the first entry published then or later is found first
     LATEST as a stop     GET_LAST_MESSAGE_ID when the reader opens, inclusive
-    behind the end       a start that no entry has come to yet, in a ledger of another topic, say, is the topic's end, with a warning
+    behind the end       a start that the topic has not reached yet, in a ledger of another topic, say, is the topic's end, with a warning
     gone                 a start in a ledger that is deleted is an error of each poll until `seek`, or as the option `reset` says
     not kept             a non-persistent topic is read from now on, whatever the start; LATEST as a stop ends that at once
     the end              the entry at the stop was seen, or the broker has no more before it: the last ones may be gone, or markers;
                          or the topic is terminated and read through
 
-Belongs to one thread at a time. Must not: acknowledge for anybody.
+Belongs to one thread at a time. It acknowledges for no other subscription than its own.
 """
 
 from __future__ import annotations
@@ -48,17 +48,21 @@ NOWHERE = (-1, -1)
 IDLE_CHECK = 1.0
 """Seconds without a message after which the broker is asked whether there is one before the stop."""
 ENDS = 0.8
-"""Seconds that this question may take, be there less left of a poll."""
+"""Seconds that this question may take, even if a poll has less left."""
 LOOK = 0.1
-"""Seconds between two looks at partitions that could not be opened when the others were."""
+"""Seconds between two checks of partitions that could not be opened when the others were."""
 
 
 class Late:
     """A partition that could not be opened when the others were.
 
     Attributes:
-        start, stop: as they were asked for. place: where a time lies. task: asks for that.
-        since: when it was left behind. again: when to ask next where it begins.
+        start, stop: as they were asked for.
+        since: when the others were opened without it, as `time.monotonic()`.
+        place: the position at a start that is a time, once it is known.
+        task: asks for that position.
+        trouble: why the last such question failed.
+        again: when to ask next where the partition begins, as `time.monotonic()`.
     """
 
     def __init__(self, start: Request, stop: Request | None) -> None:
@@ -75,7 +79,10 @@ class Late:
 
 
 class PulsarReader(PartingRole):
-    """Reads one topic; made by `client.reader`."""
+    """Reads one topic; made by `client.reader`.
+
+    Each call raises Closed when the reader or its client was closed, and ConcurrentUse when another thread is in a call.
+    """
 
     def __init__(self, cluster: PulsarCluster, topic: str, names: list[tuple[str, int, str]], options: PulsarOptions) -> None:
         super().__init__("reader", cluster.loop)
@@ -103,7 +110,15 @@ class PulsarReader(PartingRole):
     def opening(
         cls, cluster: PulsarCluster, topic: str, start: Where, stop: Where | None, options: PulsarOptions, deadline: float
     ) -> Steps[Self]:
-        """A reader that is subscribed at its starts. Steps."""
+        """Subscribe at the starts, and return the reader. Steps.
+
+        Args:
+            cluster: of the client. topic: any form of its name. start, stop: see `PulsarClient.reader`. options: of the role.
+            deadline: as `time.monotonic()`.
+
+        Raises:
+            OptionError: `start` or `stop` is wrong. PulsarError: a broker refuses. TransportError: no partition could be opened in time.
+        """
         names = dict((yield from cluster.naming(topic, deadline, create=options.create_topic)))
         keys = [(topic, number) for number in names]
         starts, stops = resolver(keys).ranges(start, stop, keys)
@@ -146,7 +161,7 @@ class PulsarReader(PartingRole):
                 del late[part]
 
     def _found(self, starts: Mapping[PartitionConsumer, Request], deadline: float) -> Steps[dict[TopicPartition, MessageId]]:
-        """The places at the times among these starts; without those of partitions that could not be asked, while others could."""
+        """Return the positions of the starts that are times; without the partitions that could not be asked, while others could."""
         times = {part.owner: start for part, start in starts.items() if isinstance(start, AtTime)}
         if not times:
             return {}
@@ -165,7 +180,7 @@ class PulsarReader(PartingRole):
         return (yield from finding(self._cluster, self.topic, names, times, deadline))
 
     def _find(self, part: PartitionConsumer, late: Late) -> None:
-        """Ask in the background for the place at which a partition begins that could not be asked."""
+        """Ask in the background for the position at which a partition begins that could not be asked."""
         if late.trouble is None:
             self._stream.leave_behind(part, "where it begins is not answered")
         until = time.monotonic() + self._options.operation_timeout
@@ -173,7 +188,7 @@ class PulsarReader(PartingRole):
         late.task = self._tasks.spawn(question, f"where {part.owner[0]}[{part.owner[1]}] begins")
 
     def _set_begin(self, part: PartitionConsumer, late: Late) -> None:
-        """Have SUBSCRIBE begin there."""
+        """Set where SUBSCRIBE begins."""
         place = late.start if late.place is None else late.place
         if isinstance(place, MessageId):
             part.cursor.start_at(place)
@@ -212,7 +227,7 @@ class PulsarReader(PartingRole):
             part.flow()
 
     def _begin_late(self) -> Steps[None]:
-        """Begin with partitions that could not be opened, and now are."""
+        """Begin with partitions that could not be opened before, and are open now."""
         for part, late in list(self._late.items()):
             if part.cursor.done:
                 self._forget(part)
@@ -247,7 +262,10 @@ class PulsarReader(PartingRole):
     def _go_on(
         self, part: PartitionConsumer, start: MessageId, end: tuple[int, int], mark: tuple[int, int], deadline: float
     ) -> Steps[None]:
-        """The place to begin at is gone: its consumer stands behind `mark`, before the first entry that is left."""
+        """Begin elsewhere, as the option `reset` says, because the start is gone.
+
+        The consumer is at `mark`, before the first entry that is left.
+        """
         cursor = part.cursor
         try:
             where = going_on(start, mark[0], self._options, self._cluster.log)
@@ -260,13 +278,13 @@ class PulsarReader(PartingRole):
             cursor.start_at(MessageId(self.topic, part.partition, *mark, after=True))
 
     def _go_to_end(self, part: PartitionConsumer, end: tuple[int, int], deadline: float) -> Steps[None]:
-        """Subscribe anew, at the end."""
+        """Subscribe again, at the end."""
         part.cursor.start_at(MessageId(self.topic, part.partition, *end, after=True))
         self._stream.stop(part)
         yield from self._stream.attached(part, deadline)
 
     def _opened(self, part: PartitionConsumer, mark: tuple[int, int], closed: bool) -> None:
-        """Open again behind a loss. Of a ledger that was deleted meanwhile all may have been read: the log is told, and reading goes on."""
+        """Warn when the ledger of the next position was deleted during a loss of the connection: all of it may have been read."""
         place = part.cursor.next
         if is_gone(place, mark[0], self._options):
             passed_over(place, mark[0], self._cluster.log)
@@ -287,7 +305,7 @@ class PulsarReader(PartingRole):
         cursor.done = mark >= end or cursor.starts_beyond_stop()
 
     def _retire(self, part: PartitionConsumer) -> None:
-        """The partition is read to its stop."""
+        """Close the consumer of a partition that is read to its stop."""
         part.cursor.done = True
         self._stream.stop(part)
         if self.done:
@@ -296,12 +314,19 @@ class PulsarReader(PartingRole):
     # -- reading ------------------------------------------------------------------------------------------------
 
     def poll(self, timeout: float = 1.0) -> Batch | None:
-        """The next batch, or None when none came within `timeout` or every partition is read to its stop.
+        """Return the next batch, or None when none came within `timeout` or every partition is read to its stop.
+
+        Args:
+            timeout: seconds to wait. A check whether there is anything before the stop may take up to a second more.
 
         Raises:
-            DataLoss: the place to begin at is gone; again at each poll until `seek` (with the option reset, reading goes on elsewhere).
-            ChecksumMismatch, DecompressionError, Malformed: an entry cannot be read, with its place; again at each poll until `seek`,
-                unless the reader was told to skip.
+            DataLoss: the start lies in a deleted ledger; again at each poll until `seek` (with the option `reset`, reading begins
+                elsewhere).
+            ChecksumMismatch, DecompressionError, Malformed: an entry cannot be read; the error has its position, and is raised at each poll
+                until `seek`, unless the option `on_corrupt` is ``"skip"``.
+            PulsarError: a topic is gone, or a broker has refused to open a partition again for the option `timeout`.
+            TimedOut: all else is read to its stop, and a partition could not be opened for the option `timeout`.
+            Closed: the reader was closed. ConcurrentUse: another thread is in a call.
         """
         self._stream.poll = None
         try:
@@ -315,7 +340,7 @@ class PulsarReader(PartingRole):
         return batch
 
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
-        """`poll`, as steps."""
+        """Run `poll` as steps."""
         with self._only:
             return (yield from self._poll(deadline_after(timeout)))
 
@@ -334,11 +359,11 @@ class PulsarReader(PartingRole):
             if got is None:
                 for part in self._stream.parts:
                     if part.ended and not part.frames and not part.cursor.done and part not in self._late:
-                        self._retire(part)  # the topic is terminated: there will never be more
+                        self._retire(part)  # the topic is terminated: there will be no more
                 if now >= self._checked + IDLE_CHECK:
                     self._acknowledge()
                     if any(part.cursor.bounded_by_end and not part.cursor.done for part in self._stream.parts):
-                        with contextlib.suppress(TransportError):  # asked again when nothing came again; what lasts, `next` raises
+                        with contextlib.suppress(TransportError):  # asked again the next time; `next` raises what lasts
                             yield from self._check_ends(max(deadline, now + ENDS))
                     self._checked = time.monotonic()
                 self._raise_late()
@@ -352,7 +377,7 @@ class PulsarReader(PartingRole):
         return None
 
     def _raise_late(self) -> None:
-        """Where all else is read to its stop: raise why the rest is not, when that has lasted for the time in which a reader is to open."""
+        """Raise why the rest is not read, once all else is read to its stop and the option `timeout` is over."""
         now = time.monotonic()
         if all(part.cursor.done or part in self._late for part in self._stream.parts):
             for part, late in self._late.items():
@@ -401,7 +426,7 @@ class PulsarReader(PartingRole):
         return Batch(self.topic, part.partition, columns, cursor.next) if kept else None
 
     def _acknowledge(self) -> None:
-        """While nothing comes: acknowledge what was handed out; without that the broker does not tell of a terminated topic's end."""
+        """Acknowledge what poll returned while nothing comes; without that the broker does not announce the end of a terminated topic."""
         for part in self._stream.parts:
             cursor = part.cursor
             if cursor.moved and not cursor.done and cursor.acknowledged != cursor.begin:
@@ -411,7 +436,7 @@ class PulsarReader(PartingRole):
                 part.tell(ack)
 
     def _check_ends(self, deadline: float) -> Steps[None]:
-        """Nothing came for a while: partitions whose stop lies behind all that the broker still has are done."""
+        """Find the partitions whose stop lies behind all that the broker still has, when nothing came for a while: they are done."""
         for part in self._stream.parts:
             cursor = part.cursor
             if cursor.done or not cursor.bounded_by_end or not part.open or part.frames:
@@ -432,7 +457,17 @@ class PulsarReader(PartingRole):
 
     @operation
     def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
-        """Go on from there; drops what was fetched ahead. The stop stays. A partition that cannot be opened now holds up no others."""
+        """Read from another place; drop what was fetched ahead. The stop stays. A partition that cannot be opened now holds up no others.
+
+        Args:
+            where: EARLIEST, LATEST or AtTime for all partitions; or a position, or a mapping of places by (topic, partition), for those
+                alone.
+            timeout: seconds for the call.
+
+        Raises:
+            OptionError: `where` is no place, or names a partition that is not read here.
+            PulsarError: a broker refuses. TransportError: none of these partitions could be opened in time, nor is another one open.
+        """
         with self._only:
             deadline = deadline_after(timeout)
             parts = {part.owner: part for part in self._stream.parts}
@@ -446,7 +481,7 @@ class PulsarReader(PartingRole):
             yield from self._open(starts, {}, deadline)
 
     def _forget(self, part: PartitionConsumer) -> Late | None:
-        """It is not waited for any more."""
+        """Stop waiting for a partition that could not be opened; return what was known of it."""
         late = self._late.pop(part, None)
         if late is not None and late.task is not None:
             late.task.cancel(Closed("the partition is not read any more", topic=part.topic, partition=part.partition))
@@ -454,7 +489,7 @@ class PulsarReader(PartingRole):
 
     @property
     def positions(self) -> Mapping[TopicPartition, MessageId]:
-        """Where each partition is read next; without those that could not be opened yet to tell where they begin."""
+        """Where each partition is read next; without those that could not be opened yet and whose start is not known."""
         return {part.owner: part.cursor.next for part in self._stream.parts if part not in self._late or self._late[part].known}
 
     @property

@@ -1,15 +1,15 @@
-"""Sending in transactions: the sender of one `PulsarTransactions`, and the producers that send by it.
+"""Sends records in transactions: the sender of one `PulsarTransactions`, and the producers that use it.
 
-What it is: a `PulsarSender` with what differs there:
+A `PulsarSender` with what differs in a transaction:
 
     a new batch       belongs to the transaction that is open; without one there is none
     before its SEND   its partition is made part of the transaction (ADD_PARTITION_TO_TXN), once in each
     SEND              carries the transaction's number, in the command and in the entry's metadata
-    no receipt        the transaction is rolled back: what may be stored is never sent again, so that it is not there twice, and no SEND
-                      is under way when the transaction is committed. A late one would reopen it, and keep readers where they are for ever
-    a refusal         has the whole transaction rolled back as well
+    no receipt        the transaction is rolled back: what may be stored is never sent again, so that it is not stored twice, and no SEND
+                      is in flight when the transaction is committed. A late one would reopen it, and block its readers for ever
+    a refusal         rolls the whole transaction back as well
 
-May assume: transactions say when one is open (`open_turn`). Must not: begin or end one.
+Transactions say when one is open (`open_turn`); this module neither begins nor ends one.
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ if TYPE_CHECKING:
 
 
 class Turn(Protocol):
-    """What a batch's transaction has to say: `transactions.PulsarTransaction`.
+    """The transaction of a batch, as the sender uses it: `transactions.PulsarTransaction`.
 
     Attributes:
-        joined: the partitions that are part of it. shut: whether its coordinator is told of its end, or was. over: the event of that end.
+        joined: the partitions that are part of it.
+        shut: whether its coordinator is being asked to end it, or was.
+        over: the event of that end.
         outcome: see `wireproto.flow.transactions.Transaction`.
     """
 
@@ -55,14 +57,40 @@ class Turn(Protocol):
     outcome: Event
     state: Any
 
-    def await_record(self, stored: Event, deadline: float) -> None: ...
-    def check_stored(self) -> None: ...
-    def fails(self, why: WireprotoError) -> None: ...
-    def lost(self, text: str) -> WireprotoError: ...
+    def await_record(self, stored: Event, deadline: float) -> None:
+        """Wait until the outcome of a record is known.
+
+        Args:
+            stored: event of its batch being stored, or refused. deadline: as `time.monotonic()`.
+
+        Raises:
+            Aborted: the transaction was rolled back, or has to be. TimedOut: the outcome is not known yet.
+        """
+        ...
+
+    def check_stored(self) -> None:
+        """Raise Aborted where something of the transaction was refused."""
+        ...
+
+    def fails(self, why: WireprotoError) -> None:
+        """Have the transaction rolled back; the first reason is kept.
+
+        Args:
+            why: the reason.
+        """
+        ...
+
+    def lost(self, text: str) -> WireprotoError:
+        """Return the error to raise because the transaction has to be rolled back.
+
+        Args:
+            text: what the error says, before the reason.
+        """
+        ...
 
 
 class Work(Protocol):
-    """What the sender asks of the transactions that it serves."""
+    """The transactions that a sender serves, as it uses them."""
 
     @property
     def turn(self) -> Turn | None:
@@ -70,20 +98,24 @@ class Work(Protocol):
         ...
 
     def open_turn(self) -> Any:
-        """The one that is open, for a new batch; raises what keeps records out. Under the sender's lock."""
+        """Return the open transaction, for a new batch; raise what keeps records out. Under the sender's lock."""
         ...
 
     def under_way(self) -> bool:
-        """Whether there is one that may still be committed."""
+        """Return whether there is a transaction that may still be committed."""
         ...
 
     def adding(self, partitions: Iterable[PartitionProducer], until: float) -> Steps[None]:
-        """Make partitions part of it."""
+        """Make partitions part of the open transaction. Steps.
+
+        Args:
+            partitions: which to add. until: deadline, as `time.monotonic()`.
+        """
         ...
 
 
 class TransactionBatch(OutBatch):
-    """A batch of a transaction: its records are there when that is committed."""
+    """A batch of a transaction: its records count when that is committed."""
 
     __slots__ = ("turn",)
 
@@ -91,11 +123,12 @@ class TransactionBatch(OutBatch):
 
     @property
     def done(self) -> bool:
+        """Whether the outcome is known: the transaction has ended or has to be rolled back, or the batch was refused."""
         return bool(self.turn.outcome.done or (self.outcome.done and self.outcome.error is not None))
 
 
 class TransactionSender(PulsarSender):
-    """See the module."""
+    """Sends the records of one `PulsarTransactions`; see the module."""
 
     transactional = True
 
@@ -120,6 +153,14 @@ class TransactionSender(PulsarSender):
         return in_transaction(super()._frame(batch), batch.turn.id)
 
     def transmit(self, link: Connection, batches: list[OutBatch]) -> None:
+        """Send one batch, unless its transaction has ended.
+
+        Args:
+            link: connection to the partition's broker. batches: one.
+
+        Raises:
+            UsageError: the transaction is over. ValueUnsupported: the packed batch is larger than the broker takes.
+        """
         batch: Any = batches[0]
         if batch.turn.shut:
             raise UsageError("the transaction is over: nothing of it is sent any more", topic=batch.key.topic)
@@ -128,16 +169,26 @@ class TransactionSender(PulsarSender):
     # -- what it comes to ---------------------------------------------------------------------------------------
 
     def check_stored(self) -> None:
-        """Raises Aborted where the transaction cannot be committed any more: for who flushes."""
+        """Raise Aborted where the transaction cannot be committed any more; for a flush."""
         turn = self._work.turn
         if turn is not None:
             turn.check_stored()
 
     def failed(self, batch: Any, why: WireprotoError) -> None:
+        """Have the transaction rolled back because a batch failed.
+
+        Args:
+            batch: that failed. why: its error.
+        """
         batch.turn.fails(why)
         super().failed(batch, why)
 
     def lost(self, trouble: WireprotoError | None) -> Verdict:
+        """Return the verdict on a batch whose receipt was lost: refused, since in a transaction nothing is sent twice.
+
+        Args:
+            trouble: how the connection was lost, or None.
+        """
         why = Disconnected("no receipt came, and in a transaction nothing is sent twice; it may be stored")
         why.__cause__ = trouble
         return Refused(why)
@@ -145,27 +196,36 @@ class TransactionSender(PulsarSender):
     # -- partitions that are made part of it first --------------------------------------------------------------
 
     def target(self, key: PartitionProducer) -> Connection | None:
+        """Return the connection of a partition that is part of the open transaction; None while it is not.
+
+        Args:
+            key: the partition.
+        """
         turn = self._work.turn
         return super().target(key) if turn is not None and key in turn.joined else None
 
     def want(self, keys: set[PartitionProducer]) -> None:
-        """Those that are part of the transaction come back by themselves."""
+        """Make these partitions part of the open transaction; those that are get their connection back by themselves.
+
+        Args:
+            keys: partitions with batches that could not be sent. Where the transaction cannot be committed any more, those batches fail.
+        """
         turn = self._work.turn
         if turn is None or keys <= turn.joined:
             return
         if not self._work.under_way():
             why = turn.lost("the transaction has to be rolled back")
             self.core.abandon(partial(_of, frozenset(keys)), why)
-            self.core.ready(keys)  # nothing wants them now; what comes later asks again
+            self.core.ready(keys)  # nothing wants them now; a later batch wants them again
             return
         with self.core.lock:
             self._joining |= keys - turn.joined
         self.joining()
 
     def joining(self) -> Task[None] | None:
-        """The task that makes partitions part of the transaction, which is over before the coordinator is told of the end; None: all are.
+        """Return the task that makes partitions part of the transaction; None when all are. It is over before the end is requested.
 
-        Of a key, so that who comes behind a signal handler's exception finds it, or begins it.
+        The task has a key, so that a caller after a signal handler's exception finds it, or begins it.
         """
         with self.core.lock:
             turn = self._work.turn
@@ -176,7 +236,7 @@ class TransactionSender(PulsarSender):
             )
 
     def _more(self, turn: Turn) -> frozenset[PartitionProducer]:
-        """What is to be asked for next; behind the last of it another task begins anew."""
+        """Return the partitions to add next. After the last of them a new task has a new key."""
         with self.core.lock:
             self._asked, self._joining = frozenset(self._joining - turn.joined), set()
             if not self._asked:
@@ -184,7 +244,7 @@ class TransactionSender(PulsarSender):
             return self._asked
 
     def _joins(self, turn: Turn) -> Steps[None]:
-        """I/O thread."""
+        """Add partitions until none is left. Runs in the I/O thread."""
         while asked := self._more(turn):
             try:
                 yield from self._work.adding(asked, time.monotonic() + self._options.delivery_timeout)
@@ -201,9 +261,9 @@ def _of(keys: frozenset[PartitionProducer], batch: Any) -> bool:
 
 
 class TransactionProducer(PulsarProducer):
-    """The producer of one topic in transactions.
+    """Producer of one topic in transactions.
 
-    Receipts settle with the transaction, or when it cannot be committed any more; `flush` waits until all is stored in it, or raises
+    Receipts complete with the transaction, or when it cannot be committed any more; `flush` waits until all is stored in it, or raises
     Aborted.
     """
 
@@ -214,10 +274,23 @@ class TransactionProducer(PulsarProducer):
         self._sending = sending
 
     def failed(self, batch: Any, why: WireprotoError) -> None:
-        """The transaction tells of it."""
+        """Do nothing: the transaction reports the failure.
+
+        Args:
+            batch: that failed. why: its error.
+        """
 
     def position_in(self, batch: Any, index: int, timeout: float | None) -> Any:
-        """The place of a record of a committed transaction."""
+        """Return the position of a record, once its transaction is committed.
+
+        Args:
+            batch: of the record. index: of the record in it.
+            timeout: seconds to wait; None: the delivery timeout and a second.
+
+        Raises:
+            Aborted: the transaction was rolled back, or has to be. OutcomeUnknown: see the class.
+            TimedOut: the transaction has not ended in time. Any error with which the record itself was refused.
+        """
         turn: Turn = batch.turn
         if not batch.done:
             self._sender.hurry(batch)
@@ -230,9 +303,12 @@ class TransactionProducer(PulsarProducer):
 
 
 def in_transaction(frame: list[Any], number: TransactionId) -> list[Any]:
-    """A SEND as the builder makes it, with a transaction's number where the broker and readers look for it.
+    """Put a transaction's number into a SEND as the builder makes it, where the broker and readers look for it.
 
     Order of the head: u32 size, BaseCommand, 0x0e01, u32 CRC-32C of what follows, u32 size, MessageMetadata.
+
+    Args:
+        frame: head and payload. number: of the transaction.
     """
     head, payload = frame
     at = 4 + int.from_bytes(head[:4], "big")

@@ -1,21 +1,20 @@
-"""Transactions of Pulsar: records to any topics and acknowledgements, all of them or none.
+"""Puts records of any topics and acknowledgements into transactions: all of them happen, or none.
 
-What it is: the hooks of `flow.transactions`, and what one transaction knows of itself.
+Implements the hooks of `flow.transactions`, and keeps what one transaction knows of itself.
 
     begin      NEW_TXN, at the coordinators in turn; from then on it has `transaction_timeout`, by the coordinator's clock and by ours
     records    see `transactional`
-    acks       ADD_SUBSCRIPTION_TO_TXN once for a subscription, then ACK with the transaction's number, once: one that is not answered has
-               it rolled back, as one that is refused. Queues and consumers know what to do with them when it has ended (`holds`)
-    the end    END_TXN when no SEND, no ACK and no registration is under way any more; none leaves behind it
+    acks       ADD_SUBSCRIPTION_TO_TXN once for a subscription, then ACK with the transaction's number, once: an ACK that is refused or not
+               answered rolls the transaction back. Queues and consumers are called back when it has ended (`holds`)
+    the end    END_TXN when no SEND, no ACK and no registration is in flight any more; none is sent after it
 
     END_TXN is answered with               meaning
-    success                                so it is
-    TransactionNotFound, InvalidTxnStatus  the coordinator has rolled it back, since it took too long or an operator said so; but where an
-                                           earlier try of ours to commit got no answer, it may have been committed by that: OutcomeUnknown
+    success                                ended as was asked
+    TransactionNotFound, InvalidTxnStatus  the coordinator has rolled it back, since it took too long or an operator aborted it; but where
+                                           an earlier attempt of ours to commit got no answer, that may have committed it: OutcomeUnknown
 
-A name is for people here: coordinators know transactions by numbers that they give themselves, so that nobody is fenced, and what a program
-left open when it was killed is rolled back when its time is over.
-May assume: a cluster. Must not: put a record or an ACK anywhere.
+A name is for people only: coordinators know transactions by numbers that they assign, so no other program is fenced, and what a program
+left open when it was killed is rolled back when its timeout is over. The module sends no record and no ACK itself.
 """
 
 from __future__ import annotations
@@ -50,16 +49,20 @@ __all__ = ["PulsarTransaction", "PulsarTransactions", "TransactionId"]
 
 _FOREVER = float("inf")
 _LANDING = Policy(first=0.001, factor=2.0, ceiling=0.02, jitter=0.0)
-"""Between two looks whether what is on its way has landed."""
+"""Pauses between two checks whether what is in flight has its answer."""
 
 
 class PulsarTransaction(Transaction[PulsarProducer]):
     """One transaction. See `wireproto.flow.transactions.Transaction`.
 
     Attributes:
-        id: its number at its coordinator. expires: when its time is over, as `time.monotonic()`.
-        joined: the partitions that are part of it. shut: whether its coordinator is told of its end, or was.
-        asked: ACKs that have left and are not answered; a consumer's last commit of each partition is in `committed`.
+        id: its number at its coordinator.
+        expires: when `transaction_timeout` is over, as `time.monotonic()`.
+        joined: the partitions that are part of it.
+        subscribed: the (topic, subscription) pairs that are part of it.
+        committed: the last commit of each consumer in each of its partitions.
+        asked: ACKs that were sent and are not answered.
+        shut: whether its coordinator is being asked to end it, or was.
     """
 
     _work: PulsarTransactions
@@ -85,10 +88,14 @@ class PulsarTransaction(Transaction[PulsarProducer]):
         """Have a queue's message acknowledged when the transaction commits; when it is rolled back, the message is given back.
 
         Args:
-            delivery: of a queue of the same client. It has come to its end by this, as by its own `ack`.
+            delivery: of a queue of the same client. This ends it, as its own `ack` would.
+            timeout: seconds for the call.
+
         Raises:
-            Aborted: it has to be rolled back: another transaction has acknowledged the message, or it cannot be known what became of this.
-            Revoked: the message was no longer ours; the transaction goes on.
+            Aborted: the transaction has to be rolled back: another one has acknowledged the message, or the outcome of the ACK is unknown.
+            Revoked: the message was not in this worker's hands any more; the transaction goes on.
+            TimedOut: no answer in time; the transaction has to be rolled back.
+            UsageError: the transaction is over, or the delivery is not of a queue of this client.
         """
         self.check()
         yield from self._work.acking(self, delivery, deadline_after(timeout))
@@ -96,13 +103,26 @@ class PulsarTransaction(Transaction[PulsarProducer]):
     # -- for queues and consumers -------------------------------------------------------------------------------
 
     def waits_for(self, asking: Generator[Any, Any, None]) -> None:
-        """Its end waits for these steps, which `check` it when they have begun, for as long as they go on: told by the steps themselves,
-        so that a signal handler's exception, wherever it is raised, leaves nothing that is waited for in vain."""
+        """Have the transaction's end wait for these steps while they run.
+
+        The steps `check` the transaction as they begin. The end looks at the generator's own state, so that an exception of a signal
+        handler, wherever it is raised, leaves nothing behind that the end would wait for in vain.
+
+        Args:
+            asking: the steps, not begun yet.
+        """
         with self._work.lock:
             self._inside = {one for one in self._inside if getgeneratorstate(one) != GEN_CLOSED} | {asking}
 
     def registering(self, topic: str, subscription: str, until: float) -> Steps[None]:
-        """Make a subscription part of it, once."""
+        """Make a subscription part of the transaction, once (ADD_SUBSCRIPTION_TO_TXN). Steps.
+
+        Args:
+            topic: full name of the partition. subscription: its name. until: deadline, as `time.monotonic()`.
+
+        Raises:
+            PulsarError: the coordinator refuses. TimedOut: it does not answer.
+        """
         if (topic, subscription) in self.subscribed:
             return
         command = api.CommandAddSubscriptionToTxn(txnid_most_bits=self.id.most, txnid_least_bits=self.id.least)
@@ -111,19 +131,27 @@ class PulsarTransaction(Transaction[PulsarProducer]):
         self.subscribed.add((topic, subscription))
 
     def holds(self, over: Callable[[bool], object]) -> None:
-        """Called when it has ended, in the I/O thread: whether it was committed."""
+        """Call `over` when the transaction has ended, in the I/O thread.
+
+        Args:
+            over: gets whether the transaction was committed.
+        """
         self._held.append(over)
 
     # -- its end ------------------------------------------------------------------------------------------------
 
     @property
     def landed(self) -> bool:
-        """Whether nothing that was asked for within it is under way; what its coordinator has forgotten by now is not waited for."""
+        """Whether nothing that was requested within it is in flight. What its coordinator has forgotten by now is not waited for."""
         inside = any(getgeneratorstate(one) in (GEN_RUNNING, GEN_SUSPENDED) for one in self._inside)
         return not inside and (all(call.done for call in self.asked.values()) or time.monotonic() >= self.expires)
 
     def settle(self, committed: bool) -> None:
-        """It has ended."""
+        """Note the end: stop the timer, give up unanswered ACKs, and call what `holds` was given.
+
+        Args:
+            committed: whether it was committed.
+        """
         self._timer.cancel()
         for call in self.asked.values():
             call.cancel()
@@ -133,10 +161,13 @@ class PulsarTransaction(Transaction[PulsarProducer]):
 
 
 class PulsarTransactions(Transactions[PulsarProducer]):
-    """What `PulsarClient.transactions` returns.
+    """Transactions of one client, one after the other; made by `PulsarClient.transactions`.
 
     Attributes:
-        sending: the sender of all that is sent here.
+        cluster: of the client.
+        coordinators: the cluster's transaction coordinators.
+        transaction_timeout: seconds after which a coordinator rolls a transaction back.
+        sending: the sender of all records that are sent here.
     """
 
     def __init__(self, cluster: PulsarCluster, coordinators: Coordinators, name: str, options: PulsarOptions) -> None:
@@ -150,13 +181,28 @@ class PulsarTransactions(Transactions[PulsarProducer]):
 
     @classmethod
     def opening(cls, cluster: PulsarCluster, coordinators: Coordinators, name: str, options: PulsarOptions) -> Steps[Self]:
-        """Find the coordinators."""
+        """Find the coordinators, and return the role. Steps.
+
+        Args:
+            cluster: of the client. coordinators: of the cluster. name: of the transactions. options: of the role.
+
+        Raises:
+            OptionError: `name` is empty or not text. NotAllowedError: the cluster has no transactions. TimedOut: no coordinator answered.
+        """
         if not name or not isinstance(name, str):
             raise OptionError("transactions need a name: a text by which people tell them from others")
         yield from coordinators.finding(cluster.deadline(options.timeout))
         return cls(cluster, coordinators, name, options)
 
     def producing(self, topic: str, timeout: float) -> Steps[PulsarProducer]:
+        """Make the producer of a topic, which sends in the transaction that is open. Steps.
+
+        Args:
+            topic: any form of its name. timeout: seconds to open it.
+
+        Raises:
+            PulsarError: a broker refuses. TransportError: not open in time.
+        """
         deadline = self.cluster.deadline(timeout)
         return TransactionProducer.opening(self.cluster, self.sending, topic, self._options, deadline)
 
@@ -171,16 +217,33 @@ class PulsarTransactions(Transactions[PulsarProducer]):
 
     @operation
     def begin(self, *, timeout: float = 30.0) -> Steps[PulsarTransaction]:
-        """The next transaction; waits for the end of the one before, where that is under way.
+        """Begin the next transaction; wait for the end of the one before, where that is under way.
+
+        A coordinator that has `maxActiveTransactionsPerCoordinator` open transactions gives no answer, so that the call times out.
+
+        Args:
+            timeout: seconds for the call.
 
         Raises:
-            UsageError: one is open. Closed, TimedOut; a coordinator that has `maxActiveTransactionsPerCoordinator` of them gives no answer.
+            UsageError: one is open. Closed: the role or its client was closed. TimedOut: no coordinator answered.
+            TransactionError: what the end of the one before came to instead of what was asked, Aborted for example.
         """
         made: Any = yield from steps(super().begin)(timeout=timeout)
         begun: PulsarTransaction = made
         return begun
 
     def beginning(self, deadline: float) -> Steps[tuple[TransactionId, float]]:
+        """Ask a coordinator for a new transaction (NEW_TXN). Steps.
+
+        Args:
+            deadline: as `time.monotonic()`.
+
+        Returns:
+            the transaction's number, and when its timeout is over, as `time.monotonic()`.
+
+        Raises:
+            PulsarError: the coordinator refuses. TransportError: none answered.
+        """
         expires = time.monotonic() + self.transaction_timeout
         number = yield from self.coordinators.beginning(int(self.transaction_timeout * 1000), deadline)
         return number, expires
@@ -191,7 +254,14 @@ class PulsarTransactions(Transactions[PulsarProducer]):
     # -- within -------------------------------------------------------------------------------------------------
 
     def adding(self, partitions: Iterable[PartitionProducer], until: float) -> Steps[None]:
-        """ADD_PARTITION_TO_TXN."""
+        """Make partitions part of the open transaction (ADD_PARTITION_TO_TXN). Steps.
+
+        Args:
+            partitions: which to add. until: deadline, as `time.monotonic()`; the transaction's own timeout may come first.
+
+        Raises:
+            PulsarError: the coordinator refuses. TimedOut: it does not answer.
+        """
         turn = self.turn
         assert turn is not None
         command = api.CommandAddPartitionToTxn(txnid_most_bits=turn.id.most, txnid_least_bits=turn.id.least)
@@ -199,7 +269,14 @@ class PulsarTransactions(Transactions[PulsarProducer]):
         yield from self.coordinators.asking(command, min(until, turn.expires))
 
     def acking(self, turn: PulsarTransaction, delivery: Delivery, deadline: float) -> Steps[None]:
-        """See `PulsarTransaction.ack`."""
+        """Acknowledge a delivery within a transaction; see `PulsarTransaction.ack`. Steps.
+
+        Args:
+            turn: the transaction. delivery: of a queue of this client. deadline: as `time.monotonic()`.
+
+        Raises:
+            UsageError: the delivery is not of a queue of this client. Else as `PulsarTransaction.ack`.
+        """
         from .queue import PulsarQueue
 
         queue = getattr(delivery._end_later, "__self__", None)
@@ -210,6 +287,17 @@ class PulsarTransactions(Transactions[PulsarProducer]):
     def storing_positions(
         self, turn: Transaction[PulsarProducer], consumer: Any, positions: Mapping[TopicPartition, Position] | None, deadline: float
     ) -> Steps[None]:
+        """Commit a consumer's positions within a transaction; see `wireproto.flow.transactions.Transaction.commit_positions`. Steps.
+
+        Args:
+            turn: the transaction. consumer: of this client.
+            positions: where to resume, by (topic, partition); None: after what its polls returned. deadline: as `time.monotonic()`.
+
+        Raises:
+            UsageError: the consumer is not of this client, or commits automatically.
+            Aborted: the transaction has to be rolled back, for example because another member reads a partition now.
+            TimedOut: no answer in time; the transaction has to be rolled back.
+        """
         from .consumer import PulsarConsumer
 
         if not isinstance(consumer, PulsarConsumer) or not consumer.of(self.cluster):
@@ -218,14 +306,14 @@ class PulsarTransactions(Transactions[PulsarProducer]):
         yield from self._within(mine, consumer.committing_within(mine, positions, deadline))
 
     def _within(self, turn: PulsarTransaction, asking: Steps[None]) -> Steps[None]:
-        """What is refused, or not answered, has the transaction rolled back; what could not even be asked for does not."""
+        """Run the steps; an ACK that is refused or not answered makes the transaction fail, one that was never sent does not."""
         guarded = self._guarded(turn, asking)
         turn.waits_for(guarded)
         yield from guarded
 
     def _guarded(self, turn: PulsarTransaction, asking: Steps[None]) -> Steps[None]:
         with self.lock:
-            turn.check()  # behind this its end waits for these steps, and before it they ask for nothing
+            turn.check()  # from here on its end waits for these steps, which have requested nothing before
         try:
             yield from asking
         except (UsageError, Aborted):
@@ -236,14 +324,20 @@ class PulsarTransactions(Transactions[PulsarProducer]):
         except WireprotoError as why:
             turn.fails(why)
             raise turn.lost("the transaction has to be rolled back") from why
-        except BaseException:  # a signal handler's: it may have been asked for
+        except BaseException:  # a signal handler's: the request may have been sent
             turn.fails(Closed("what was to be acknowledged was broken off"))
             raise
 
     # -- the end ------------------------------------------------------------------------------------------------
 
     def handing_over(self) -> TransactionId:
-        """Nothing of it leaves any more: its receipts are here, and what comes behind its end would block its topics for ever."""
+        """Return the open transaction's number, by which another client ends it; nothing more is sent in it here.
+
+        Its receipts are all there, and a SEND after its end would block its topics for ever.
+
+        Raises:
+            UsageError: the transaction acknowledges messages, whose queues have to be called back at its end.
+        """
         turn = self.turn
         assert turn is not None
         if turn.subscribed:
@@ -254,11 +348,27 @@ class PulsarTransactions(Transactions[PulsarProducer]):
         return turn.id
 
     def flushing(self, turn: Transaction[PulsarProducer], deadline: float) -> Steps[None]:
+        """Wait until each record has its outcome, and each ACK its answer. Steps.
+
+        Args:
+            turn: the transaction. deadline: as `time.monotonic()`.
+
+        Raises:
+            TimedOut: not all have.
+        """
         yield from self.sending.core.flushing(deadline, _any)
         mine: Any = turn
         yield from self._landing(lambda: bool(mine.landed), deadline)
 
     def dropping(self, turn: Transaction[PulsarProducer], why: WireprotoError, deadline: float) -> Steps[None]:
+        """Fail the records that were not sent, and wait until nothing of the transaction is in flight. Steps; may be repeated.
+
+        Args:
+            turn: the transaction. why: the error of those records. deadline: as `time.monotonic()`.
+
+        Raises:
+            TimedOut: something is in flight still.
+        """
         core = self.sending.core
         core.abandon(_any, why)
         joining = self.sending.joining()
@@ -275,6 +385,15 @@ class PulsarTransactions(Transactions[PulsarProducer]):
             yield min(time.monotonic() + waits.next(), deadline)
 
     def ending(self, turn: Transaction[PulsarProducer], commit: bool) -> Steps[None]:
+        """Have the coordinator end the transaction (END_TXN), for as long as it takes. Steps.
+
+        Args:
+            turn: the transaction. commit: whether to commit it; else it is rolled back.
+
+        Raises:
+            Aborted: it was to be committed, and the coordinator had rolled it back.
+            OutcomeUnknown: the answer to an attempt to commit was lost, and the coordinator has forgotten the transaction.
+        """
         mine: Any = turn
         with self.lock:
             mine.shut = True
@@ -286,7 +405,7 @@ class PulsarTransactions(Transactions[PulsarProducer]):
             mine.settle(committed)
 
     def _telling(self, turn: PulsarTransaction, commit: bool) -> Steps[None]:
-        """END_TXN. Raises what else became of the transaction."""
+        """Send END_TXN until it is answered. Raises what the transaction came to instead."""
         tries = 0
 
         def sent() -> None:
