@@ -1,15 +1,16 @@
-"""Acknowledgements of a worker on their way to its brokers: gathered, and sent in groups that are answered.
+"""Gathers a worker's acknowledgements and sends them in groups that are answered.
 
-What it is: one ACK names many entries, of a batch the set of those messages that are still wanted. Only `settling` waits for the answers.
+One ACK names many entries, of a batch the set of those messages that are still wanted. Only `settling` waits for the answers.
 
     ack ── owed (`unacked`), and in the next group ── `interval` is over, the group has `MOST` entries, or `send` is called: ACK
-        ── answered: done ── refused for a passing reason: again, for `retry_timeout` seconds ── refused: an error; it comes again
-        ── its consumer is gone: what is owed goes to the next one, before anything is granted to that
+        ── answered: done ── refused for a passing reason: sent again, for `retry_timeout` seconds ── refused: an error, and redelivered
+        ── its consumer is gone: what is owed goes to the next one, before that is granted permits
 
-What is owed when a consumer is lost may come again: the worker passes it over, wherever its entry comes from.
-Belongs to the worker's thread, but for `send`, which the timer of the I/O thread calls, too. Where a signal handler raises in `send`,
-what was taken for a group and not sent is owed all the same; `doubt` has the next one send all of that.
-Must not: know what is in hand, or wait in `send`.
+An acknowledgement is owed from `ack` until the broker has answered it. What is owed when a consumer is lost may be redelivered: the worker
+passes it over, wherever its entry comes from.
+
+Belongs to the worker's thread, except `send`, which the timer of the I/O thread calls, too; it never waits. Where a signal handler raises
+in `send`, what was taken for a group and not sent is owed all the same; `doubt` makes the next `send` send all of that.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ PAUSE = Policy(first=0.1, factor=2.0, ceiling=5.0, jitter=0.2)
 SHOWN = 10
 """Message ids that an error names of each group."""
 LOOKS = 0.02
-"""Seconds between looks at whether another thread has come out of its call."""
+"""Seconds between checks whether another thread has left its call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What one ACK says: entries of a partition with the indexes that are done, and the consumer that it was sent for."""
+    """The content of one ACK: entries of a partition with the indexes that are done, and the consumer that it was sent for."""
 
     part: PartitionConsumer
     consumer: int
@@ -60,12 +61,15 @@ class Acking:
     """The acknowledgements of one worker.
 
     Args:
-        hands: what the worker has, by partition. interval: seconds until an acknowledgement is sent. retry_timeout: seconds for which a broker
-            may refuse one for a passing reason.
+        loop: of the client. log: of the client. stream: the worker's.
+        hands: what the worker has, by partition.
+        interval: seconds until an acknowledgement is sent.
+        retry_timeout: seconds for which a broker may refuse one for a passing reason.
 
     Attributes:
-        waiting: entries with messages that are done, for the next group. doubt: whether a signal handler broke into something here.
-        failure: why one was refused, until it has been raised.
+        waiting: entries with messages that are done, for the next group.
+        doubt: whether a signal handler broke into something here.
+        failure: why an acknowledgement was refused, until it has been raised.
     """
 
     def __init__(
@@ -85,14 +89,14 @@ class Acking:
         self._refused: dict[int, tuple[float, int]] = {}  # by partition: since when, and how often
 
     def more(self) -> None:
-        """One more entry waits: see that it is sent in time."""
+        """Arm the timer for one more entry that waits, or send at once where the group is full."""
         if len(self.waiting) >= MOST or self.doubt:
             self.send()
         elif not self._armed:
             self._arm(self._interval)
 
     def pauses(self) -> None:
-        """The worker is about to wait: raise what is to be raised, and see that what waits is sent in time."""
+        """Raise an earlier failure, and see that what waits is sent in time. Called when the worker is about to wait."""
         self.raise_failure()
         if self.waiting or self.doubt:
             self.more()
@@ -102,12 +106,12 @@ class Acking:
         self._armed = True
 
     def _tick(self) -> None:
-        """Send the group whose time is over. In the I/O thread."""
+        """Send the group, since its interval is over. In the I/O thread."""
         self._armed = False
         self.send()
 
     def send(self) -> None:
-        """Send what waits, of partitions that are open; of others it goes with the next consumer."""
+        """Send what waits, for partitions that are open; for others it is sent to the next consumer."""
         try:
             if self.doubt:
                 self.waiting.update(dict.fromkeys(self._owing()))
@@ -121,7 +125,7 @@ class Acking:
         groups: dict[PartitionConsumer, list[tuple[InHand, set[int]]]] = {}
         while self.waiting:
             try:
-                entry, _ = self.waiting.popitem()  # what is done from here on waits anew
+                entry, _ = self.waiting.popitem()  # what is done from here on waits for the next group
             except KeyError:  # the other thread was quicker
                 break
             owed = entry.owed.copy()
@@ -138,7 +142,7 @@ class Acking:
             return
         command = api.CommandAck(consumer_id=consumer, ack_type=api.CommandAck.Individual, request_id=conn.next_token())
         for entry, _ in entries:
-            wanted = entry.wanted.copy()  # what was done since `owed` was looked at is said twice
+            wanted = entry.wanted.copy()  # what was done since `owed` was copied is acknowledged twice
             data = command.message_id.add(ledgerId=entry.key[0], entryId=entry.key[1])
             if wanted:
                 data.batch_size = entry.size
@@ -155,7 +159,11 @@ class Acking:
             pass  # the connection is lost
 
     def ready(self, part: PartitionConsumer) -> None:
-        """A partition has a new consumer: say again what the one before may not have heard."""
+        """Send what is owed to the new consumer of a partition: the one before may not have received it.
+
+        Args:
+            part: the partition, open and not granted permits yet.
+        """
         for call in [call for call in list(self._asked) if call.context.part is part]:
             call.cancel()
             self._asked.pop(call, None)
@@ -165,11 +173,15 @@ class Acking:
             self.send()
 
     def answered(self, call: Call) -> None:
-        """A broker's answer to a group."""
+        """Take in a broker's answer to a group.
+
+        Args:
+            call: of the ACK, done; its context is the `Group`.
+        """
         self._asked.pop(call, None)
         group: Group = call.context
         part, frame = group.part, call.frame
-        if group.consumer != part.id or frame is None:  # said again for the consumer that followed, or follows
+        if group.consumer != part.id or frame is None:  # sent again to the consumer that followed, or follows
             return
         try:
             reply_body(frame, call.conn.peer, topic=part.topic, partition=part.partition)
@@ -184,7 +196,7 @@ class Acking:
                 hand.settled(entry, indexes, ahead)
 
     def _refuse(self, group: Group, why: WireprotoError) -> None:
-        """Say it again after a pause; where that is no use, give it up."""
+        """Send a refused group again after a pause; where that cannot help, give it up and have its messages redelivered."""
         part, now = group.part, time.monotonic()
         since, times = self._refused.get(part.partition, (now, 0))
         pause = PAUSE.delay(times + 1)
@@ -204,7 +216,7 @@ class Acking:
         part.tell(api.CommandRedeliverUnacknowledgedMessages(consumer_id=part.id, message_ids=places))
 
     def _again(self, group: Group) -> None:
-        """Send what was refused for a passing reason once more. In the I/O thread."""
+        """Send a group again that was refused for a passing reason. In the I/O thread."""
         self.waiting.update(dict.fromkeys(entry for entry, _ in group.entries))
         self._tick()
 
@@ -219,12 +231,14 @@ class Acking:
         return [entry for hand in list(self._hands.values()) for entry in list(hand.owing.values())]
 
     def settling(self, deadline: float, alone: Callable[[], bool]) -> Steps[None]:
-        """Until everything is answered.
+        """Send what is owed until all of it is answered. Steps.
 
         Args:
-            alone: whether nobody else is in a call of the worker, who would take in what comes.
+            deadline: as `time.monotonic()`.
+            alone: returns whether no other thread is in a call of the worker, which would take in the answers.
+
         Raises:
-            TimedOut: naming what may come again. Why one was refused, or why a partition is not open.
+            TimedOut: names the messages that may be redelivered. Else why one was refused, or why a partition is not open.
         """
         while owing := self._owing():
             if not alone():
@@ -256,6 +270,6 @@ class Acking:
 
 
 def _names(part: PartitionConsumer, entries: Collection[tuple[InHand, set[int]]]) -> str:
-    """Ids of the messages, ledger:entry:index."""
+    """Format the ids of messages, ledger:entry:index."""
     found = [f"{entry.key[0]}:{entry.key[1]}:{index}" for entry, indexes in entries for index in sorted(indexes)]
     return ", ".join(found[:SHOWN]) + (f" and {len(found) - SHOWN} more" if len(found) > SHOWN else "")

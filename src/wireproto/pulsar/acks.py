@@ -1,8 +1,7 @@
-"""Acknowledgements: sets of indexes within a batch, as ACK and MESSAGE carry them, and what a log's reader has acknowledged.
+"""Encodes sets of indexes within a batch, as ACK and MESSAGE carry them, and keeps what a log's reader has acknowledged.
 
-What it is: sans-IO; no clock but what it is given. A set is 64-bit words, least significant bit first; a set bit is a message still wanted.
-Words are signed on the wire.
-Trailing words of zero may be left out by a broker, so a missing word counts as zeros.
+Sans-IO; no clock but what it is given. A set is 64-bit words, least significant bit first; a set bit is a message still wanted. Words are
+signed on the wire. A broker may leave out trailing words of zero, so a missing word counts as zeros.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from .frames import message_id
 
 WORD = 64
 KEPT_IN = 120.0
-"""Seconds after which a broker has written down where a subscription stands, so that a crash does not take it back: one mark a second at
-most, and the last of a burst within a minute (managedLedgerCursorPositionFlushSeconds)."""
+"""Seconds after which a broker has written a mark-delete position down, so that a crash does not move it back: one a second at most, and
+the last of a burst within a minute (managedLedgerCursorPositionFlushSeconds)."""
 MOST_SIZES = 10_000
 """Batches of a partition whose size is known, for a commit within one."""
 
 
 def words(wanted: Iterable[int], size: int) -> tuple[int, ...]:
-    """The indexes still wanted, of a batch of `size`, as words."""
+    """Encode the indexes still wanted, of a batch of `size` messages, as words."""
     bits = 0
     for index in wanted:
         if 0 <= index < size:
@@ -35,7 +34,7 @@ def words(wanted: Iterable[int], size: int) -> tuple[int, ...]:
 
 
 def wanted_after(first: int, size: int) -> tuple[int, ...]:
-    """All from `first` on: the rest of a batch whose beginning is done with."""
+    """Encode all indexes from `first` on, of a batch of `size` messages: the rest of a batch whose beginning is done."""
     return _split((1 << size) - (1 << min(first, size)), size)
 
 
@@ -52,10 +51,13 @@ class Log:
     """What one member of a group was handed of a partition that it reads as a log, and what it committed.
 
     Attributes:
-        handed: where to resume after what was handed out, until that is committed. committed: the last that was.
-        acked: (ledger, entry) up to which all is acknowledged. marks: some of those, and when they were; the last is `acked`.
-        sizes: messages in the batches handed out and not acknowledged, by (ledger, entry); of the last `MOST_SIZES`.
-        last: the furthest entry that was handed out. before: of a ledger that followed another, the entry handed out before its first.
+        handed: where to resume after what was handed out, until that is committed.
+        committed: the last position that was.
+        acked: (ledger, entry) up to which all is acknowledged.
+        marks: some such places, and when they were noted; the last is `acked`.
+        sizes: number of messages in the batches handed out and not acknowledged, by (ledger, entry); of the last `MOST_SIZES`.
+        last: the furthest entry that was handed out.
+        before: by a ledger that followed another, the entry handed out before its first.
         first: the first entry that was handed out since the last commit; None: there is none, or that commit left some out.
     """
 
@@ -69,7 +71,7 @@ class Log:
     first: tuple[int, int] | None = None
 
     def passed(self, ledger: int, entry: int, size: int) -> None:
-        """An entry is handed out; `size`: messages in the batch, 0 outside one."""
+        """Note that an entry is handed out; `size`: number of messages in the batch, 0 outside one."""
         if self.last is not None and ledger > self.last[0]:
             self.before[ledger] = self.last
         if self.handed is None:
@@ -77,12 +79,19 @@ class Log:
         self.last = (ledger, entry) if self.last is None else max(self.last, (ledger, entry))
         if size:
             self.sizes[ledger, entry] = size
-            if len(self.sizes) > MOST_SIZES:  # whoever never commits asks for none of them
+            if len(self.sizes) > MOST_SIZES:  # a program that never commits needs none of them
                 del self.sizes[next(iter(self.sizes))]
 
     def target(self, position: MessageId) -> api.MessageIdData | None:
-        """What a cumulative ACK must name for the subscription to resume at a position; None when that is its beginning, or within a batch
-        that is acknowledged, or the entry before lies in another ledger and was not handed out here: then its mark stays where it is."""
+        """Return what a cumulative ACK must name for the subscription to resume at a position.
+
+        Returns:
+            None where the mark-delete position stays where it is: the position is the partition's beginning, or lies within a batch that is
+            acknowledged, or the entry before it lies in another ledger and was not handed out here.
+
+        Raises:
+            OptionError: the position lies within a batch whose size is not known, since it was not handed out here, or long ago.
+        """
         ledger, entry, index = position.ledger, position.entry, position.index
         if ledger < 0 or (entry < 0 and position.after):
             return None
@@ -102,22 +111,26 @@ class Log:
         return data
 
     def moved_back(self, mark: tuple[int, int], now: float | None) -> bool:
-        """Whether the mark stands before what was acknowledged; with a time, before what the broker must have written down until then."""
+        """Return whether the mark-delete position `mark` lies before what was acknowledged.
+
+        Args:
+            now: given where the broker may have crashed, as `time.monotonic()`: then only what it must have written down by now counts.
+        """
         if now is None:
             return self.acked is not None and mark < self.acked
         return any(mark < place for when, place in self.marks if when <= now - KEPT_IN)
 
     def taken(self, mark: tuple[int, int]) -> bool:
-        """Whether somebody else has acknowledged, up to this mark, what was handed out here and not committed."""
+        """Return whether another member has acknowledged, up to `mark`, what was handed out here and not committed."""
         return self.first is not None and mark >= self.first
 
     def stands(self, mark: tuple[int, int], now: float) -> None:
-        """The broker says where the mark stands."""
+        """Note the mark-delete position that the broker answered; `now` as `time.monotonic()`."""
         self.marks = deque(one for one in self.marks if one[1] <= mark)
         self._acknowledged(mark, now)
 
     def _acknowledged(self, place: tuple[int, int], now: float) -> None:
-        """Up to there. Of the marks in one eighth of `KEPT_IN` one is enough."""
+        """Note that all up to `place` is acknowledged; of the marks within one eighth of `KEPT_IN` one is kept."""
         self.acked, marks = place, self.marks
         while len(marks) > 1 and marks[1][0] <= now - KEPT_IN:
             marks.popleft()
@@ -126,7 +139,7 @@ class Log:
         marks.append((now, place))
 
     def committed_to(self, position: MessageId, now: float) -> None:
-        """The broker has taken it."""
+        """Note that the broker has taken a commit; `now` as `time.monotonic()`."""
         self.committed = position
         self.first = None
         if self.handed == position:

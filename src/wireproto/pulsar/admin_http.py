@@ -1,11 +1,11 @@
-"""The admin HTTP interface: the few requests that the binary protocol has no command for.
+"""Sends the few requests that the binary protocol has no command for to the admin HTTP interface.
 
-What it is: one request a connection, under a deadline, with the client's own token or password, certificate and address map; follows the
-redirects to the broker that owns a topic. Raises the same errors as the binary protocol where a status means the same:
+One request a connection, under a deadline, with the client's own token or password, certificate and address map; follows the redirects to
+the broker that owns a topic. Raises the same errors as the binary protocol where a status means the same:
 
     401 AuthenticationError   403 AuthorizationError   404 TopicNotFound   409 TopicExists   other: AdminRefused with the status
 
-May assume: the standard library's http.client. Must not: log or show credentials.
+Uses the standard library's http.client. Never logs or shows credentials.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ MAX_BODY = 64 << 20
 MAX_REDIRECTS = 5
 READ = 64 << 10
 _TELLING = 1.0
-"""Seconds beyond its time in which a request still tells what kept it."""
+"""Seconds to wait for a request beyond its deadline, so that its own error is raised and not only that it was late."""
 
 
 class AdminHttp:
-    """Requests to ``options.admin``; thread-safe, holds no connection.
+    """Requests to ``options.admin``. May be shared by threads; holds no connection.
 
     Args:
+        options: of the client. credentials: of the client, or None.
         loop: its timers end a request at its deadline, whatever the peer does.
     """
 
@@ -60,16 +61,27 @@ class AdminHttp:
         return self._options.admin is not None
 
     def get(self, path: str, deadline: float, *, topic: str | None = None) -> Steps[Any]:
-        """GET ``/admin/v2/<path>``; the parsed JSON."""
+        """GET ``/admin/v2/<path>`` and return the parsed JSON; see `call`. Steps."""
         return (yield from self.call("GET", path, deadline, topic=topic))
 
     def call(
         self, method: str, path: str, deadline: float, body: Any = None, *, topic: str | None = None, kind: str = "application/json"
     ) -> Steps[Any]:
-        """One request under ``/admin/v2/``, in a worker thread; the parsed JSON, None for an empty answer. Steps.
+        """Send one request under ``/admin/v2/``, in a worker thread. Steps.
 
-        Put again until `deadline` where the broker says 503: it has not done it, because it starts or hands something over. Then that is
-        raised, also where the last attempt was not answered in time.
+        Repeated until `deadline` where the broker answers 503: it has done nothing, since it is starting or handing something over.
+
+        Args:
+            method: of HTTP. path: below ``/admin/v2/``, with its query. deadline: as `time.monotonic()`.
+            body: sent as JSON; None: no body. topic: named in errors. kind: Content-Type of the body.
+
+        Returns:
+            the parsed JSON, None for an empty answer.
+
+        Raises:
+            OptionError: the client has no admin URL. PulsarError: the status is an error.
+            ServiceNotReady: 503 until the deadline, also where the last attempt was not answered in time.
+            TransportError: no connection, or no answer in time. Malformed: the answer is not JSON, or has more than `MAX_BODY` bytes.
         """
         if self._options.admin is None:
             raise OptionError(
@@ -95,7 +107,7 @@ class AdminHttp:
             yield again
 
     def _call(self, method: str, url: str, deadline: float, data: bytes | None, topic: str | None, kind: str) -> Any:
-        """The request at the broker that has to answer it."""
+        """Send the request, following redirects to the broker that has to answer it."""
         asked = url
         for _ in range(MAX_REDIRECTS + 1):
             status, reason, location, answer = self._once(method, url, data, kind, deadline)
@@ -113,9 +125,13 @@ class AdminHttp:
             raise Malformed(f"the admin interface answered {method} {urlsplit(asked).path} with what is no JSON", peer=peer) from why
 
     def create_subscription(self, group: str, topic: TopicName, position: MessageId, deadline: float) -> Steps[bool]:
-        """Create a durable subscription beginning at a position; False when it exists.
+        """Create a durable subscription beginning at a position; return False when it exists. Steps.
 
-        Trap: brokers (4.2.4) pass over isExcluded of a whole entry, and begin with that; the one behind it need not be there yet.
+        Trap: brokers (4.2.4) ignore isExcluded for a whole entry, and begin with that entry. So the entry behind it is named, which need
+        not exist yet.
+
+        Args:
+            group: its name. topic: or partition. position: where it begins. deadline: as `time.monotonic()`.
         """
         index = position.index if position.index >= 0 else -1
         behind = position.after and index < 0
@@ -130,7 +146,7 @@ class AdminHttp:
         return True
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no connection is held open."""
 
     # -- one exchange -------------------------------------------------------------------------------------------
 
@@ -195,13 +211,13 @@ class AdminHttp:
 
 
 def _cut(sock: socket.socket) -> None:
-    """End a request that drags on beyond its deadline."""
+    """End a request that is not over at its deadline."""
     with suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)
 
 
 def _refused(status: int, reason: str, answer: bytes, peer: str, topic: str | None) -> WireprotoError:
-    """The error that a status means, with the broker's own words."""
+    """Return the error that a status means, with the broker's own text."""
     try:
         text = str(json.loads(answer)["reason"])
     except (ValueError, KeyError, TypeError):

@@ -1,13 +1,13 @@
-"""One connection to a broker or proxy: CONNECT, credentials, and requests by id.
+"""Sets up a connection to a broker or proxy (CONNECT, credentials), and sends requests by id.
 
-What it is: what passes on a fresh connection before any topic is spoken of, the answer to AUTH_CHALLENGE later on, and `ask`, which
-sends a command under a request id and gives the typed reply.
+Holds what is exchanged on a fresh connection before any topic is named, the answer to AUTH_CHALLENGE later on, and `ask`, which sends a
+command under a request id and returns the typed reply.
 
     > CONNECT     client_version, auth method and data, protocol version, feature flags, proxy_to_broker_url behind a proxy
     < CONNECTED   server_version, protocol version, max_message_size, feature flags       (or AUTH_CHALLENGE first, or ERROR with id -1)
-    < AUTH_CHALLENGE  > AUTH_RESPONSE       whenever a token runs out; flag 1 tells the broker that we answer it
+    < AUTH_CHALLENGE  > AUTH_RESPONSE       whenever a token expires; flag 1 tells the broker that we answer it
 
-May assume: the engine routes by request, producer and consumer id and answers PING. Must not: retry, or know topics.
+The engine routes by request, producer and consumer id and answers PING. This module neither retries nor knows topics.
 """
 
 from __future__ import annotations
@@ -39,7 +39,11 @@ NO_REQUEST: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """Where to open a connection: an address, and behind a proxy the broker that it passes the rest to."""
+    """Where to open a connection: an address, and behind a proxy the broker that it forwards to.
+
+    Attributes:
+        address: host and port to dial. proxied: ``host:port`` of the broker behind it, or None.
+    """
 
     address: Address
     proxied: str | None = None
@@ -47,7 +51,12 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """What CONNECTED told; kept as the connection's context."""
+    """The content of CONNECTED; kept as the connection's context.
+
+    Attributes:
+        server_version: of the broker, as text. protocol_version: a number.
+        max_message_size: bytes of the largest entry. flags: names of the feature flags that are set.
+    """
 
     server_version: str
     protocol_version: int
@@ -56,15 +65,25 @@ class BrokerInfo:
 
 
 class Credentials(Protocol):
-    """An authentication method: its name on the wire and its data, fresh at each call."""
+    """An authentication method: its name on the wire and its data."""
 
     @property
-    def method(self) -> str: ...
-    def data(self) -> bytes: ...
+    def method(self) -> str:
+        """Name of the method, as CONNECT carries it."""
+        ...
+
+    def data(self) -> bytes:
+        """Return the data of the method, read again at each call; may run the user's code."""
+        ...
 
 
 def connect_command(name: str, credentials: Credentials | None, proxied: str | None = None) -> api.CommandConnect:
-    """CONNECT with our feature flags; never show it: it holds the credentials. `name` is what the broker shows as the client's version."""
+    """Make CONNECT with our feature flags; never show it: it holds the credentials.
+
+    Args:
+        name: what the broker shows as the client's version. credentials: of the client, or None. proxied: the broker behind a proxy, or
+            None.
+    """
     flags = api.FeatureFlags(
         supports_auth_refresh=True,
         supports_broker_entry_metadata=True,
@@ -81,25 +100,29 @@ def connect_command(name: str, credentials: Credentials | None, proxied: str | N
 
 
 def auth_response(name: str, credentials: Credentials | None) -> api.CommandAuthResponse:
-    """The answer to AUTH_CHALLENGE: the same method's data, fetched anew."""
+    """Make the answer to AUTH_CHALLENGE: the same method's data, read again."""
     data = api.AuthData(auth_method_name=credentials.method if credentials else "none")
     data.auth_data = credentials.data() if credentials else b""
     return api.CommandAuthResponse(client_version=name, protocol_version=PROTOCOL_VERSION, response=data)
 
 
 def broker_info(connected: api.CommandConnected) -> BrokerInfo:
-    """CONNECTED as what the adapter keeps of it."""
+    """Return what the adapter keeps of CONNECTED."""
     flags = frozenset(field.name for field, value in connected.feature_flags.ListFields() if value is True)
     size = connected.max_message_size if connected.max_message_size > 0 else DEFAULT_MAX_MESSAGE_SIZE
     return BrokerInfo(connected.server_version, connected.protocol_version, size, flags)
 
 
 def handshake(conn: Connection, until: float, name: str, credentials: Credentials | None, proxied: str | None = None) -> Steps[BrokerInfo]:
-    """Introduce ourselves on a fresh connection, under the client's name. The credentials may run user code, so that happens in a worker.
+    """Send CONNECT on a fresh connection, and wait for CONNECTED. Steps. Credentials may run user code, so that happens in a worker thread.
+
+    Args:
+        conn: the connection. until: deadline, as `time.monotonic()`. name: what the broker shows as the client's version.
+        credentials: of the client, or None. proxied: the broker behind a proxy, ``host:port``, or None.
 
     Raises:
         AuthError: the broker refused the credentials, or wants some.
-        ConnectError: what answers is no Pulsar broker. Disconnected: it hangs up.
+        ConnectError: what answers is no Pulsar broker. Disconnected: it closed the connection.
         TimedOut: it does not answer.
     """
     box = Mailbox(conn.loop)
@@ -131,7 +154,7 @@ def handshake(conn: Connection, until: float, name: str, credentials: Credential
 
 
 def _refusal(conn: Connection, call: Call) -> WireprotoError:
-    """Why CONNECT failed: the broker's ERROR, or how the connection ended."""
+    """Return why CONNECT failed: the broker's ERROR, or how the connection ended."""
     if call.frame is not None:
         reply = body(decode(call.frame, conn.peer))
         try:
@@ -144,7 +167,10 @@ def _refusal(conn: Connection, call: Call) -> WireprotoError:
 
 
 def _service(conn: Connection, name: str, credentials: Credentials | None) -> Callable[[Any], None]:
-    """Handler of what belongs to no request: answers AUTH_CHALLENGE. The credentials may run user code, so a worker thread does it."""
+    """Make the handler of commands that belong to no request: it answers AUTH_CHALLENGE.
+
+    The credentials may run user code, so that a worker thread answers.
+    """
 
     def respond() -> None:
         try:
@@ -169,7 +195,9 @@ def ask(conn: Connection, command: Message, deadline: float, **context: Any) -> 
     """Send a command under a fresh request id and return the CommandX that answers it.
 
     Args:
-        context: topic, partition …: what an error should tell.
+        conn: the connection. command: its request id is set here. deadline: as `time.monotonic()`.
+        context: topic, partition …: what an error should name.
+
     Raises:
         PulsarError: the broker's answer is an error.
         TimedOut, Disconnected: no answer.
@@ -181,11 +209,12 @@ def ask(conn: Connection, command: Message, deadline: float, **context: Any) -> 
 
 
 def asking(conn: Connection, command: Message, until: float, elsewhere: Event | None = None, **context: Any) -> Steps[Any]:
-    """`ask`, as steps.
+    """Run `ask` as steps.
 
     Args:
-        elsewhere: set where the broker says otherwise that the topic is in another cluster: then it does not answer, and ServiceNotReady is
-            raised at once.
+        conn, command, context: as for `ask`. until: deadline, as `time.monotonic()`.
+        elsewhere: event that is set when the broker announces that the topic is in another cluster: then it does not answer, and
+            ServiceNotReady is raised at once.
     """
     token = conn.next_token()
     command.request_id = token  # type: ignore[attr-defined]

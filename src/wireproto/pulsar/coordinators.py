@@ -1,14 +1,14 @@
-"""The transaction coordinators of a cluster: how many there are, who each one lives with, and requests to them.
+"""Finds the transaction coordinators of a cluster (how many, which broker runs each), and sends requests to them.
 
-What it is: what all transactions of one client share.
+All transactions of one client share it.
 
-    PARTITIONED_METADATA of the assign topic    how many coordinators there are, by the number of its partitions
-    LOOKUP of a partition                       the broker that coordinator lives with
-    TC_CLIENT_CONNECT                           once on each connection to it, before anything else is asked there
+    PARTITIONED_METADATA of the assign topic    how many coordinators there are: its number of partitions
+    LOOKUP of a partition                       the broker that runs that coordinator
+    TC_CLIENT_CONNECT                           once on each connection to it, before any other request to that coordinator
     TransactionCoordinatorNotFound              it has moved, or is starting: all of that again
 
-New transactions go to the coordinators in turn, and past one that does not answer; what belongs to a transaction goes to its own.
-Must not: know what is done in a transaction, or repeat what may be done once only.
+New transactions go to the coordinators in turn, and past one that does not answer; what belongs to a transaction goes to its own. The
+module does not know what is done in a transaction, and repeats nothing that may be done once only.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 ASSIGN = parse_topic(COORDINATOR.removesuffix("-partition-"))
 OFF = "the cluster has no transactions: its brokers' setting transactionCoordinatorEnabled is false"
 OVER = (TransactionNotFound, InvalidTxnStatus)
-"""What is answered to whatever is asked of a transaction that has come to its end, or is about to."""
+"""Answers to any request about a transaction that has ended, or is about to."""
 _FINAL = (*OVER, NotAllowedError, AuthError, Closed, Forked)
 
 
 class TransactionId(NamedTuple):
-    """A transaction's number at its coordinator, which is `most`; as Java writes it."""
+    """A transaction's number at its coordinator, which is `most`; written as Java writes it."""
 
     most: int
     least: int
@@ -60,16 +60,24 @@ class TransactionId(NamedTuple):
 
 
 class Coordinators:
-    """See the module. May be shared by threads."""
+    """The transaction coordinators of one cluster; see the module. May be shared by threads."""
 
     def __init__(self, cluster: PulsarCluster) -> None:
         self._cluster = cluster
-        self._links: dict[int, Connection] = {}  # that have been introduced
+        self._links: dict[int, Connection] = {}  # on which TC_CLIENT_CONNECT was answered
         self._count = 1
         self._turns = itertools.count(random.randrange(1 << 16))
 
     def finding(self, until: float) -> Steps[None]:
-        """See that there are any. Raises NotAllowedError, naming the setting, where there are none."""
+        """Look up the number of coordinators, and connect to one. Steps.
+
+        Args:
+            until: deadline, as `time.monotonic()`.
+
+        Raises:
+            NotAllowedError: there are none; the text names the brokers' setting. TransportError, PulsarError: no answer in time, or a
+                refusal.
+        """
         counting, retrying = self._cluster.lookup.counting, self._cluster.retrying
         try:
             self._count = (yield from retrying(lambda: counting(ASSIGN, until, create=False), until, judge=briefly())) or 1
@@ -81,7 +89,14 @@ class Coordinators:
         return next(self._turns) % self._count
 
     def beginning(self, milliseconds: int, until: float) -> Steps[TransactionId]:
-        """A new transaction, which its coordinator rolls back after so long."""
+        """Begin a transaction (NEW_TXN) at the next coordinator. Steps.
+
+        Args:
+            milliseconds: after which the coordinator rolls it back. until: deadline, as `time.monotonic()`.
+
+        Raises:
+            TransportError: no coordinator answered. PulsarError: one refuses.
+        """
 
         def attempt() -> Steps[Any]:
             number = self._next()
@@ -92,15 +107,25 @@ class Coordinators:
         return TransactionId(made.txnid_most_bits, made.txnid_least_bits)
 
     def asking(self, command: Any, until: float) -> Steps[Any]:
-        """Something of a transaction that may be asked for twice."""
+        """Send a request about a transaction that may be repeated, and return its reply. Steps.
+
+        Args:
+            command: with the transaction's number. until: deadline, as `time.monotonic()`.
+
+        Raises:
+            TransactionNotFound, InvalidTxnStatus: it has ended by now, or is about to. NotAllowedError, AuthError: refused.
+            TimedOut: the coordinator did not answer.
+        """
         number = command.txnid_most_bits
         return self._cluster.retrying(lambda: self._asked(number, command, until), until, judge=_passing())
 
     def ending(self, number: TransactionId, commit: bool, until: float, sent: Callable[[], object] | None = None) -> Steps[None]:
-        """END_TXN, until its coordinator has answered, whatever happens meanwhile.
+        """Send END_TXN until its coordinator has answered, whatever errors come before. Steps.
 
         Args:
-            sent: called before each attempt leaves.
+            number: of the transaction. commit: whether to commit it; else it is rolled back. until: deadline, as `time.monotonic()`.
+            sent: called before each attempt is sent.
+
         Raises:
             TransactionNotFound, InvalidTxnStatus: it has ended by now, or is about to. NotAllowedError, AuthError, Closed.
         """
@@ -113,7 +138,7 @@ class Coordinators:
         yield from self._cluster.retrying(attempt, until, judge=_ending)
 
     def _asked(self, number: int, command: Any, until: float, sent: Callable[[], object] | None = None) -> Steps[Any]:
-        """One attempt, which has a time of its own."""
+        """Make one attempt, within the option `operation_timeout`."""
         until = min(until, time.monotonic() + self._cluster.options.operation_timeout)
         conn = yield from self._linked(number, until)
         command.request_id = conn.next_token()
@@ -134,7 +159,7 @@ class Coordinators:
             raise
 
     def _linked(self, number: int, until: float) -> Steps[Connection]:
-        """A connection to a coordinator that has been introduced."""
+        """Return a connection to a coordinator on which TC_CLIENT_CONNECT was sent."""
         known = self._links.get(number)
         if known is not None and not known.closed:
             return known
@@ -151,7 +176,7 @@ class Coordinators:
 
 
 def _passing() -> Callable[[WireprotoError], Verdict]:
-    """A judge of what may be asked again: a coordinator that starts says UnknownError, too."""
+    """Return a judge of errors for what may be repeated: a coordinator that is starting answers UnknownError, too."""
     return briefly(passing=(TimedOut, UnknownError), final=_FINAL)
 
 

@@ -1,17 +1,19 @@
-"""Pulsar's messages for `wireproto.wire`: every message of the .proto by name, and the whole frame.
+"""Lists Pulsar's messages for `wireproto.wire`: every message of the .proto by name, and the whole frame.
 
     frame      u32 size of all that follows · u32 command size · BaseCommand · stored entry (SEND and MESSAGE)
     entry      [0e 02 · u32 size · BrokerEntryMetadata] · [0e 01 · u32 CRC-32C of the rest] · u32 size · MessageMetadata · payload
     batch      { u32 size · SingleMessageMetadata · payload_size bytes }*            the payload, packed as the metadata says
 
-As JSON a message has the fields that are set, under the .proto's names: enums as names, bytes as base64; what the schema does not know
-stands in ``unknown_fields``. Fields are written in the order of the .proto, as Pulsar's Java classes do; CONNECT of a client in C++ or
-Python has them by number, which shows as ``"field_order": "number"`` and is kept. A uint32 that Java wrote as a negative number (in ten
-bytes) is shown as one. A frame is ``{"command", "broker_entry_metadata",
-"checksum", "metadata", "payload", "messages"}``: ``payload`` is what is on the wire; ``messages`` shows a batch readably
-(``messages_error`` why that failed) and is used for encoding when there is no payload. The checksum is verified, and computed anew when
-encoding; without the field there is none.
-May assume: whole messages. Must not: know connections.
+As JSON a message has the fields that are set, under the .proto's names: enums as names, bytes as base64; what the schema does not know is
+in ``unknown_fields``. Fields are written in the order of the .proto, as Pulsar's Java classes do; CONNECT of a client in C++ or Python has
+them by number, which shows as ``"field_order": "number"`` and is kept. A uint32 that Java wrote as a negative number (in ten bytes) is
+shown as one.
+
+A frame is ``{"command", "broker_entry_metadata", "checksum", "metadata", "payload", "messages"}``: ``payload`` is what is on the wire;
+``messages`` shows a batch readably (``messages_error`` why that failed) and is used for encoding when there is no payload. The checksum is
+verified, and computed again when encoding; without the field there is none.
+
+Messages are whole; the module does no I/O.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ _PAYLOADS = {api.BaseCommand.SEND, api.BaseCommand.MESSAGE}
 
 
 def forms() -> dict[str, Form]:
-    """Every message of the .proto, and Frame."""
+    """List every message of the .proto, and Frame, by name."""
     found: dict[str, Form] = {"Frame": Frame()}
     for name in api.DESCRIPTOR.message_types_by_name:
         found[name] = Proto(getattr(api, name))
@@ -51,7 +53,7 @@ def forms() -> dict[str, Form]:
 
 
 class Proto:
-    """One message of the .proto."""
+    """One message of the .proto, as a `wireproto.forms.Form`."""
 
     versions = (0, 0)
 
@@ -59,23 +61,31 @@ class Proto:
         self.cls = cls
 
     def decode(self, version: int, data: bytes) -> dict[str, Any]:
+        """Return the fields of a message; see `read`. `version` is not used."""
         return read(self.cls, data, self.cls.DESCRIPTOR.name)
 
     def encode(self, version: int, fields: Mapping[str, Any]) -> bytes:
+        """Return a message's bytes; see `to_bytes`. `version` is not used."""
         return to_bytes(self.cls, fields, self.cls.DESCRIPTOR.name)
 
     def explain(self, version: int, data: bytes) -> list[Line]:
+        """Return a line for each field, in the order of the bytes; see `walk`. `version` is not used."""
         source = Bytes(data, self.cls.DESCRIPTOR.name)
         walk(self.cls.DESCRIPTOR, source, "")
         return source.lines
 
 
 class Frame:
-    """A whole frame, its length included."""
+    """A whole frame, its length included, as a `wireproto.forms.Form`."""
 
     versions = (0, 0)
 
     def decode(self, version: int, data: bytes) -> dict[str, Any]:
+        """Return the parts of a frame; see the module. `version` is not used.
+
+        Raises:
+            Truncated, Malformed: the bytes are no frame. ChecksumMismatch: the entry's CRC-32C is wrong.
+        """
         whole_frame(data, "Frame")
         source = Bytes(data, "Frame", at=4)
         raw = source.take(source.number(4, signed=False), "command")
@@ -111,6 +121,11 @@ class Frame:
         return shown
 
     def encode(self, version: int, fields: Mapping[str, Any]) -> bytes:
+        """Return the bytes of a frame; see the module. `version` is not used.
+
+        Raises:
+            Malformed: a field is unknown or of the wrong type. ValueUnsupported: a required field is missing.
+        """
         known = {"command", "broker_entry_metadata", "checksum", "metadata", "payload", "messages", "messages_error"}
         if strange := sorted(set(fields) - known):
             raise Malformed(f"no field {strange[0]!r}", message="Frame", path=strange[0])
@@ -129,6 +144,11 @@ class Frame:
         return _sized(_sized(command) + entry)
 
     def explain(self, version: int, data: bytes) -> list[Line]:
+        """Return a line for each part and field, in the order of the bytes. `version` is not used.
+
+        Raises:
+            Truncated, Malformed: the bytes are no frame.
+        """
         source = Bytes(data, "Frame")
         size = source.note(0, "length", source.number(4))
         if size < 0:
@@ -171,7 +191,11 @@ def _sized(data: bytes) -> bytes:
 
 
 def split(metadata: api.MessageMetadata, payload: bytes) -> Iterator[dict[str, Any]]:
-    """The messages of a batch; raises ProtocolError."""
+    """Yield the messages of a batch; raises ProtocolError.
+
+    Args:
+        metadata: of the entry. payload: of the entry, packed as the metadata says.
+    """
     if metadata.compression:
         payload = decompress(CODECS[metadata.compression], payload, UNPACKED, size=metadata.uncompressed_size)
     source = Bytes(payload, "Frame")
@@ -188,7 +212,7 @@ def split(metadata: api.MessageMetadata, payload: bytes) -> Iterator[dict[str, A
 
 
 def join(metadata: api.MessageMetadata, messages: Any) -> bytes:
-    """The inverse; ``payload_size`` may be left out of each message's metadata."""
+    """Return the payload of a batch: the inverse of `split`. ``payload_size`` may be left out of each message's metadata."""
     if not isinstance(messages, list) or not all(isinstance(item, dict) for item in messages):
         raise Malformed("a list of objects expected", message="Frame", path="messages")
     parts: list[bytes] = []
@@ -204,7 +228,10 @@ def join(metadata: api.MessageMetadata, messages: Any) -> bytes:
 
 
 def parse(cls: Any, data: bytes, message: str, path: str | None = None) -> Any:
-    """A message of that class.
+    """Parse a message of this class.
+
+    Args:
+        cls: its class. data: its bytes. message, path: named in errors.
 
     Raises:
         Truncated: the bytes end within a field, or before a required one of the message itself.
@@ -214,7 +241,7 @@ def parse(cls: Any, data: bytes, message: str, path: str | None = None) -> Any:
     try:
         found.ParseFromString(data)
     except (DecodeError, UnicodeDecodeError):
-        walk(cls.DESCRIPTOR, Bytes(data, message), path or "")  # says where, or that it is Truncated
+        walk(cls.DESCRIPTOR, Bytes(data, message), path or "")  # raises with the offset, or Truncated
         raise Malformed(f"no protobuf of {cls.DESCRIPTOR.name}", message=message, path=path) from None
     missing = _missing(found) or _bodiless(found)
     if missing:
@@ -224,7 +251,11 @@ def parse(cls: Any, data: bytes, message: str, path: str | None = None) -> Any:
 
 
 def read(cls: Any, data: bytes, message: str, path: str | None = None, found: Any = None) -> dict[str, Any]:
-    """The message as `to_dict` gives it (from its bytes, or as it was parsed of them), telling the order of its fields if it is another."""
+    """Return a message as `to_dict` does, with the order of its fields if it is another than the .proto's.
+
+    Args:
+        cls: its class. data: its bytes. message, path: named in errors. found: the message, where it was parsed before.
+    """
     shown = to_dict(parse(cls, data, message, path) if found is None else found)
     if _serialize(cls, shown, message, "") != data:
         _sign(cls.DESCRIPTOR, Bytes(data, message), shown)
@@ -258,7 +289,7 @@ def _sign(descriptor: Any, source: Bytes, shown: dict[str, Any]) -> None:
 
 
 def to_dict(found: Message) -> dict[str, Any]:
-    """The fields that are set, by number; unknown ones behind them."""
+    """Return the fields that are set, by number; unknown ones behind them."""
     shown: dict[str, Any] = {}
     try:
         for field, value in found.ListFields():
@@ -281,7 +312,7 @@ def _unknown(wire_type: int, data: Any, found: Message) -> Any:
 
 
 def _repeated(field: Any) -> bool:
-    """Whatever the runtime calls it."""
+    """Return whether a field is repeated, under either name that the protobuf runtime has for it."""
     found = getattr(field, "is_repeated", None)
     return bool(field.label == 3) if found is None else bool(found)
 
@@ -301,7 +332,14 @@ def _plain(field: FieldDescriptor, value: Any) -> Any:
 
 
 def to_bytes(cls: Any, fields: Any, message: str, path: str = "") -> bytes:
-    """Fields as `read` gives them, as bytes: in the order of the .proto, unknown ones where their number is."""
+    """Encode fields as `read` returns them: in the order of the .proto, unknown ones where their number is.
+
+    Args:
+        cls: class of the message. fields: by name. message, path: named in errors.
+
+    Raises:
+        Malformed: a field is unknown or of the wrong type. ValueUnsupported: a required field is missing.
+    """
     by_number = False
     if isinstance(fields, dict) and "field_order" in fields:
         by_number = fields["field_order"] == "number"
@@ -318,12 +356,12 @@ def to_bytes(cls: Any, fields: Any, message: str, path: str = "") -> bytes:
 
 
 def _missing(found: Any) -> list[str]:
-    """Paths of required fields that are not there; one that holds an enum's number newer than the schema is."""
+    """Return the paths of required fields that are not there, except those that hold a number of an enum that is newer than the schema."""
     return [path for path in found.FindInitializationErrors() if not _newer(found, path.split("."))]
 
 
 def _bodiless(found: Any) -> list[str]:
-    """The field that a BaseCommand's type announces and that is not there."""
+    """Return the field that a BaseCommand's type announces, where it is not there."""
     if found.DESCRIPTOR is not api.BaseCommand.DESCRIPTOR or not found.HasField("type"):
         return []
     name = found.DESCRIPTOR.fields_by_number[found.type].name
@@ -342,14 +380,14 @@ def _newer(found: Any, path: list[str]) -> bool:
 
 @cache
 def _places(cls: Any) -> tuple[tuple[int, int], ...]:
-    """Numbers of the fields, each with its place in the .proto, where that is another order; by number."""
+    """Return the numbers of the fields, each with its place in the .proto, where that is another order; by number."""
     fields = cls.DESCRIPTOR.fields
     numbers = [field.number for field in fields]
     return () if numbers == sorted(numbers) else tuple(sorted((field.number, field.index) for field in fields))
 
 
 def _place(cls: Any, number: int) -> float:
-    """A sort key: place of a known field; an unknown one stands behind the next lower number."""
+    """Return a sort key: the place of a known field; an unknown one comes behind the next lower number."""
     places = _places(cls)
     if not places:
         return number
@@ -441,11 +479,17 @@ def _varint(value: int) -> bytes:
 
 
 def walk(descriptor: Any, source: Bytes, path: str) -> dict[str, Any]:
-    """All fields up to the source's end, each with a line; gives the last value of each field that is no message.
+    """Note all fields up to the source's end, a line each.
+
+    Args:
+        descriptor: of the message. source: its bytes. path: of the message in its frame.
+
+    Returns:
+        the last value of each field that is no message, by name.
 
     Raises:
         Truncated: a field is cut off.
-        Malformed: a field number of 0, a group, or a wire type that is none.
+        Malformed: a field number of 0, a group, or an unknown wire type.
     """
     seen: dict[str, Any] = {}
     while source.at < source.stop:

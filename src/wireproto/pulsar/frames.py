@@ -1,12 +1,12 @@
-"""Commands to frames and back, by the protobuf runtime.
+"""Encodes commands as frames, and decodes them, by the protobuf runtime.
 
-What it is: sans-IO. A frame here is what follows the 4-byte length that the engine writes and strips:
+Sans-IO. A frame here is what follows the 4-byte length that the engine writes and strips:
 
     [u32 command size][BaseCommand]                     every command
     [u32 command size][BaseCommand][stored entry]       SEND and MESSAGE; the core builds and reads these
 
-May assume: whole frames. Must not: read what an entry holds, or know connections.
-A command with an unknown type or unknown fields is no error: `command_name` gives None, and the caller passes over it.
+Frames are whole; what an entry holds is not read here. A command with an unknown type or unknown fields is no error: `command_name` returns
+None, and the caller passes over it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,15 @@ _NUMBERS: Final = {cast("Any", field.message_type).full_name: field.number for f
 _SHORT: Final = {name.rpartition(".")[2]: number for name, number in _NUMBERS.items()}
 
 EARLIEST_ID: Final = 2**64 - 1
-"""Ledger and entry of the id that means the first message there is; an entry of this number alone means "none yet"."""
+"""Ledger and entry of the id that means the first message there is; as an entry number alone it means "none yet"."""
 
 
 def encode(command: Message) -> bytes:
-    """The frame of one command (CommandX, or a whole BaseCommand)."""
+    """Encode one command (CommandX, or a whole BaseCommand) as a frame.
+
+    Raises:
+        OptionError: it is no command of Pulsar's, or a required field is not set.
+    """
     if isinstance(command, BaseCommand):
         base = command
     else:
@@ -50,7 +54,11 @@ def encode(command: Message) -> bytes:
 
 
 def command_bytes(frame: bytes, peer: str | None = None) -> bytes:
-    """The command's own bytes of a frame; raises Truncated or Malformed."""
+    """Return the command's own bytes of a frame; `peer` is named in errors.
+
+    Raises:
+        Truncated: the frame ends before its command does.
+    """
     if len(frame) < 4:
         raise Truncated(f"a frame of {len(frame)} bytes has no command size", peer=peer, message="BaseCommand", offset=0)
     size = int.from_bytes(frame[:4], "big")
@@ -60,7 +68,7 @@ def command_bytes(frame: bytes, peer: str | None = None) -> bytes:
 
 
 def decode(frame: bytes, peer: str | None = None) -> BaseCommand:
-    """The command of a frame.
+    """Decode the command of a frame; `peer` is named in errors.
 
     Raises:
         Truncated: the frame ends before its command does.
@@ -82,12 +90,12 @@ def decode(frame: bytes, peer: str | None = None) -> BaseCommand:
 
 
 def command_name(base: BaseCommand) -> str | None:
-    """Name of the field that holds the command (``lookupTopicResponse``), or None for a type newer than the schema."""
+    """Return the name of the field that holds the command (``lookupTopicResponse``), or None for a type newer than the schema."""
     return _FIELDS.get(base.type) if base.HasField("type") else None
 
 
 def body(base: BaseCommand) -> Any:
-    """The CommandX inside; raises Malformed for an unknown type."""
+    """Return the CommandX inside; raises Malformed for an unknown type."""
     name = command_name(base)
     if name is None:
         raise Malformed("a command of an unknown type", message="BaseCommand", offset=4)
@@ -95,10 +103,14 @@ def body(base: BaseCommand) -> Any:
 
 
 def reply_body(frame: bytes, peer: str | None = None, **context: Any) -> Any:
-    """The CommandX of a reply.
+    """Return the CommandX of a reply.
+
+    Args:
+        frame: of the reply. peer: named in errors. context: topic, partition …: what an error should name.
 
     Raises:
         PulsarError: the reply is ERROR, or carries an error of its own.
+        Truncated, Malformed: see `decode`.
     """
     reply = body(decode(frame, peer))
     raise_error(reply, peer, **context)
@@ -106,7 +118,7 @@ def reply_body(frame: bytes, peer: str | None = None, **context: Any) -> Any:
 
 
 def raise_error(reply: Any, peer: str | None = None, **context: Any) -> None:
-    """Raise the error that a reply carries, under whichever of the vendor's names."""
+    """Raise the error that a reply carries, in any of the fields that Pulsar uses for it; return where it carries none."""
     fields = reply.DESCRIPTOR.fields_by_name
     for code, text in (("error", "message"), ("error_code", "error_message")):
         if code in fields and text in fields and reply.HasField(code):
@@ -114,7 +126,7 @@ def raise_error(reply: Any, peer: str | None = None, **context: Any) -> None:
 
 
 def command_type(name: str) -> type[Message]:
-    """CommandX by the vendor's name (``CommandLookupTopic``); raises OptionError."""
+    """Return the class CommandX by the vendor's name (``CommandLookupTopic``); raises OptionError."""
     if name not in _SHORT:
         raise OptionError(f"Pulsar has no command {name!r}")
     found: type[Message] = getattr(api, name)
@@ -122,12 +134,16 @@ def command_type(name: str) -> type[Message]:
 
 
 def has_request_id(command: Message) -> bool:
-    """Whether a command is answered under a request id."""
+    """Return whether a command is answered under a request id."""
     return "request_id" in command.DESCRIPTOR.fields_by_name
 
 
 def message_id(ledger: int, entry: int, index: int = -1, partition: int = -1, ack_set: tuple[int, ...] = ()) -> api.MessageIdData:
-    """MessageIdData; negative ledger or entry mean what they mean as unsigned 64-bit numbers."""
+    """Make MessageIdData; negative ledger or entry mean what they mean as unsigned 64-bit numbers.
+
+    Args:
+        ledger, entry: of the id. index: within the batch, -1: none. partition: -1: none. ack_set: words of the indexes still wanted.
+    """
     found = api.MessageIdData(ledgerId=ledger & EARLIEST_ID, entryId=entry & EARLIEST_ID)
     if partition >= 0:
         found.partition = partition
@@ -138,7 +154,7 @@ def message_id(ledger: int, entry: int, index: int = -1, partition: int = -1, ac
 
 
 def encrypted(frame: bytes) -> bool:
-    """Whether the entry of a MESSAGE is encrypted, by its metadata; False where that cannot be read either."""
+    """Return whether the entry of a MESSAGE is encrypted, by its metadata; False where that cannot be read either."""
     at = 4 + int.from_bytes(frame[:4], "big")
     if frame[at : at + 2] == b"\x0e\x02":  # the broker's own metadata
         at += 6 + int.from_bytes(frame[at + 2 : at + 6], "big")
@@ -152,10 +168,10 @@ def encrypted(frame: bytes) -> bool:
 
 
 def signed(number: int) -> int:
-    """A uint64 field that holds -1 for "none" as a signed number."""
+    """Read a uint64 field that holds -1 for "none" as a signed number."""
     return number - 2**64 if number >= 2**63 else number
 
 
 def _missing(base: BaseCommand) -> list[str]:
-    """Paths of the required fields that are not set."""
+    """Return the paths of the required fields that are not set."""
     return cast("list[str]", cast("Any", base).FindInitializationErrors())

@@ -1,10 +1,10 @@
-"""Whether the other side of a connection is still there.
+"""Checks that the peer of a connection is alive: PING, PONG, idle timeout.
 
-What it is: a timer a connection. A peer that has said nothing for `interval` seconds is asked by a PING, which the engine answers and
-passes over by itself, and the connection is given up when nothing has come for as long again. Brokers do the same with their clients, so
-one that we do not read, since our user is busy and the mailbox full, hears from us all the same: any command tells it that we live.
+Each connection has a timer. A peer that has sent nothing for `interval` seconds gets a PING, whose PONG the engine takes in by itself, and
+the connection is closed when nothing has come for as long again. Brokers do the same with their clients. So while we do not read from a
+broker, since our user is busy and the mailbox full, it gets a PING all the same: any command shows it that we are alive.
 
-May assume: a timer runs in the I/O thread. Must not: judge a connection by what it could not have read.
+Timers run in the I/O thread. A connection is never judged by what it could not have read.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from . import PulsarApi_pb2 as api
 from .frames import encode
 
 LOOKS: Final = 3
-"""How often a connection is looked at in an interval."""
+"""How often a connection is checked in an interval."""
 
 
 class Keepalive:
-    """Looks after one connection until it is closed.
+    """Checks one connection until it is closed.
 
     Args:
-        interval: seconds of silence after which the peer is asked, and after as many again given up.
+        conn: the connection.
+        interval: seconds of silence after which a PING is sent, and after as many again the connection closed.
     """
 
     def __init__(self, conn: Connection, interval: float) -> None:
@@ -57,5 +58,5 @@ class Keepalive:
         self._again()
 
     def _ask(self) -> None:
-        with suppress(WireprotoError):  # full of what is not taken: the silence tells
+        with suppress(WireprotoError):  # its buffer is full of unsent bytes: the idle timeout decides
             self._conn.send(self._ping)

@@ -1,8 +1,7 @@
-"""Who is to hear of a connection's end: the producers that are open on it now.
+"""Informs producers of the end of the connection that they use.
 
-What it is: one callback on each connection, however many producers are opened on it, opened again and closed in its life. A connection
-keeps its callbacks until it ends, and would keep each closed producer with them.
-Must not: open or close anything.
+Registers one callback on each connection, however many producers are opened, reopened and closed on it. A connection keeps its callbacks
+until it ends, and would keep each closed producer with them. This module neither opens nor closes anything.
 """
 
 from __future__ import annotations
@@ -16,21 +15,25 @@ if TYPE_CHECKING:
 
 
 class Listener(Protocol):
-    """Who uses a connection."""
+    """A user of a connection."""
 
     def lost(self, conn: Connection, why: Exception) -> None:
-        """It has ended. I/O thread."""
+        """Take note that the connection has ended. Called in the I/O thread.
+
+        Args:
+            conn: the connection. why: how it ended.
+        """
 
 
 class Links:
-    """The connections of one client that are used by several."""
+    """The connections of one client that several producers use."""
 
     def __init__(self) -> None:
         self._listeners: dict[Connection, set[Listener]] = {}
         self._lock = Lock()
 
     def join(self, conn: Connection, listener: Listener) -> None:
-        """Tell it when the connection ends, soon where that is so already."""
+        """Call `listener.lost` when the connection ends; soon, where it has ended already."""
         with self._lock:
             found = self._listeners.get(conn)
             if found is not None:
@@ -40,7 +43,7 @@ class Links:
         conn.on_lost(partial(self._lost, conn))
 
     def leave(self, conn: Connection, listener: Listener) -> None:
-        """It uses that no more."""
+        """Do not call this listener any more for the connection."""
         with self._lock:
             self._listeners.get(conn, set()).discard(listener)
 

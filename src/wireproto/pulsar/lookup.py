@@ -1,7 +1,7 @@
-"""Which broker serves a topic, how many partitions it has, which topics there are.
+"""Looks up which broker serves a topic, how many partitions it has, and which topics there are.
 
-What it is: PARTITIONED_METADATA, LOOKUP with its redirects, GET_TOPICS_OF_NAMESPACE, over a connection to any service address; each as
-steps, and as an operation of the thread that asks.
+Sends PARTITIONED_METADATA, LOOKUP with its redirects, and GET_TOPICS_OF_NAMESPACE over a connection to any service address; each as steps,
+and some as a call of the thread that asks.
 
     LOOKUP_RESPONSE   Redirect: ask again at the given broker, with the given `authoritative`; at most 20 times
                       Connect:  that broker serves the topic
@@ -9,8 +9,8 @@ steps, and as an operation of the thread that asks.
     no answer         the next service address is asked the next time; each has a share of the time
     TOPIC_MIGRATED    the topic has moved to another cluster: it is looked up there from now on
 
-May assume: `connecting(broker, purpose, until)` gives a connection after its handshake. Must not: retry, or keep what it found: a topic
-may move at any time.
+`connecting(broker, purpose, until)` gives a connection after its handshake. The module does not retry, and keeps no result but migrations:
+a topic may move at any time.
 """
 
 from __future__ import annotations
@@ -39,11 +39,13 @@ CONSUMER: Final = api.CommandTopicMigrated.Consumer
 class Connecting(Protocol):
     """Opens or reuses a connection: `PulsarCluster.connecting`."""
 
-    def __call__(self, broker: Broker, purpose: str, until: float) -> Steps[Connection]: ...
+    def __call__(self, broker: Broker, purpose: str, until: float) -> Steps[Connection]:
+        """Return a connection to the broker for this purpose, after its handshake. Steps."""
+        ...
 
 
 class Lookup:
-    """Questions about topics, put to whichever service address answers.
+    """Requests about topics, to whichever service address answers.
 
     Args:
         tasks: of the client.
@@ -70,27 +72,27 @@ class Lookup:
         self._tls = tls
         self._listener = listener
         self._connect_timeout = connect_timeout
-        self._silent: set[Address] = set()  # service addresses that did not answer of late
+        self._silent: set[Address] = set()  # service addresses that did not answer their last request
         self._migrated: dict[tuple[str, int], Address] = {}  # by full name, of producers or consumers
 
     # -- operations of the caller's thread ----------------------------------------------------------------------
 
     def service(self, deadline: float) -> tuple[Address, Connection]:
-        """A connection to a service address (`Pool.get`): the last that worked, else the next."""
+        """Return a service address and a connection to it (`Pool.get`): the address that worked last, else the next; by `deadline`."""
         return self._tasks.drive(self.serving(deadline), deadline)
 
     def broker(self, topic: str, deadline: float) -> Broker:
-        """The broker that serves this topic or partition, by its full name; connections as by `Pool.get`."""
+        """Return the broker that serves a topic or partition, by its full name, by `deadline`; connections as by `Pool.get`."""
         return self._tasks.drive(self.finding(topic, deadline), deadline)
 
     def topics(self, namespace: str, deadline: float) -> list[str]:
-        """Full names of the topics of a namespace; the partitions of one topic give its name once."""
+        """Return the full names of the topics of a namespace, by `deadline`; the partitions of one topic give its name once."""
         return self._tasks.drive(self.listing(namespace, deadline), deadline)
 
     # -- steps --------------------------------------------------------------------------------------------------
 
     def serving(self, until: float) -> Steps[tuple[Address, Connection]]:
-        """`service`."""
+        """Run `service` as steps."""
         tries = len(self._service)
         while True:
             address = self._service[0]
@@ -106,22 +108,22 @@ class Lookup:
                 return address, conn
 
     def _share(self, until: float, addresses: int) -> float:
-        """Until when one of so many addresses is waited for."""
+        """Return until when to wait for one of this number of addresses."""
         now = time.monotonic()
         return min(until, now + min(self._connect_timeout, (until - now) / addresses))
 
     def _limit(self, until: float) -> float:
-        """Until when the service address is waited for that is asked now: the others are to have some of the time, too."""
+        """Return until when to wait for the service address that is asked now: the others are to have some of the time, too."""
         untried = sum(address not in self._silent for address in self._service)
         return until if len(self._service) == 1 else self._share(until, max(untried, 1))
 
     def _pass_over(self, address: Address) -> None:
-        """The next one is asked the next time."""
+        """Ask the next address the next time."""
         if self._service[0] == address:
             self._service = [*self._service[1:], address]
 
     def _asking(self, service: Address, conn: Connection, command: Message, until: float, limit: float, **context: Any) -> Steps[Any]:
-        """`asking`, of the service address or who it names, no longer than `limit`.
+        """Run `asking` on a connection to the service address or a broker that it named, no longer than `limit`.
 
         Raises:
             Unanswered: another one may be asked, until `until`. TimedOut: that is over.
@@ -137,11 +139,15 @@ class Lookup:
         return reply
 
     def naming(self, topic: str, until: float, *, create: bool = True) -> Steps[list[tuple[int, str]]]:
-        """The partitions of a topic: (number, full name), (-1, name) for a topic that is not partitioned.
+        """Return the partitions of a topic: (number, full name), or (-1, name) for a topic that is not partitioned. Steps.
 
-        A name that names a partition itself is such a topic of its own.
+        A name that names a partition itself counts as a topic that is not partitioned.
+
+        Args:
+            topic: any form of its name. until: deadline, as `time.monotonic()`. create: whether the broker may create the topic.
+
         Raises:
-            TopicNotFound: not there, and `create` is False.
+            TopicNotFound: not there, and `create` is False. TransportError, PulsarError: no answer in time, or a refusal.
         """
         name = parse_topic(topic)
         if name.partition >= 0:
@@ -150,7 +156,17 @@ class Lookup:
         return partitions(name, count) if count else [(-1, str(name))]
 
     def counting(self, topic: TopicName, until: float, *, create: bool = True) -> Steps[int]:
-        """Number of partitions; 0 when the topic is not partitioned (it is then created on use, where the broker allows that)."""
+        """Return the number of partitions of a topic; 0 when it is not partitioned. Steps.
+
+        A topic that does not exist counts as not partitioned: it is created on use, where the broker allows that.
+
+        Args:
+            topic: its name. until: deadline, as `time.monotonic()`. create: whether the broker may create the topic.
+
+        Raises:
+            TopicNotFound: not there, and `create` is False. ServiceNotReady: the broker has no answer now.
+            TransportError, PulsarError: no answer in time, or a refusal.
+        """
         address, conn, limit = yield from self._there(self._grown_at(str(topic)), until)
         command = api.CommandPartitionedTopicMetadata(topic=str(topic))
         if not create:
@@ -161,10 +177,15 @@ class Lookup:
         return int(reply.partitions)
 
     def growing(self, topics: Mapping[str, int], until: float) -> Steps[tuple[list[tuple[str, list[tuple[int, str]]]], bool]]:
-        """(topic, its partitions) of the topics that have more than so many: those beyond. What cannot be looked up now is left out.
+        """Look for new partitions of these topics. Steps. What cannot be looked up now is left out.
+
+        Args:
+            topics: the number of partitions known, by topic. until: deadline, as `time.monotonic()`.
 
         Returns:
-            those, and whether every topic was answered for; a topic that is gone is.
+            (topic, its new partitions as (number, full name)) for each topic that has some; and whether every topic was answered for, which
+                one
+            that is gone counts as.
         """
         found, whole = [], True
         for topic, known in list(topics.items()):
@@ -173,7 +194,7 @@ class Lookup:
                 count = yield from self.counting(name, until, create=False)
             except (Closed, Forked):
                 raise
-            except Exception as why:  # credentials are the user's code; it is asked again, and who uses the topic is told by what it gets
+            except Exception as why:  # credentials are the user's code; it is asked again, and a role's own requests show what is wrong
                 whole = whole and not isinstance(why, TransportError | ServiceNotReady)
                 continue
             if count > known:
@@ -183,25 +204,35 @@ class Lookup:
         return found, whole
 
     def _there(self, moved: Address | None, until: float) -> Steps[tuple[Address, Connection, float]]:
-        """Who is asked about a topic, the cluster that it has moved to or a service address; a connection there, and until when an answer
-        is waited for."""
+        """Return the address to ask about a topic, a connection there, and until when to wait for an answer.
+
+        The address is of the cluster that the topic has moved to, or a service address.
+        """
         if moved is not None:
             return moved, (yield from self._connecting(Broker(moved), "main", until)), until
         address, conn = yield from self.serving(until)
         return address, conn, self._limit(until)
 
     def _grown_at(self, topic: str) -> Address | None:
-        """Where a topic gets new partitions, once any of it has migrated."""
+        """Return the cluster in which a topic gets new partitions, once any of it has migrated."""
         return next((address for (name, _), address in self._migrated.items() if without_partition(name) == topic), None)
 
     def _made_at(self, address: Address | None, fresh: Sequence[tuple[int, str]]) -> None:
-        """Partitions that a topic got in the cluster that it has moved to are nowhere else."""
+        """Note that the new partitions of a topic are in the cluster that it has moved to, and nowhere else."""
         if address is not None:
             for _, name in fresh:
                 self._migrated |= {(name, PRODUCER): address, (name, CONSUMER): address}
 
     def finding(self, topic: str, until: float, kind: int = PRODUCER) -> Steps[Broker]:
-        """`broker`, for a producer or a consumer."""
+        """Find the broker that serves a topic or partition, by its full name. Steps.
+
+        Args:
+            topic: full name. until: deadline, as `time.monotonic()`. kind: PRODUCER or CONSUMER, which migrate at different times.
+
+        Raises:
+            ServiceNotReady: the broker has no answer now, or redirects too often. TransportError, PulsarError: no answer in time, or a
+                refusal.
+        """
         address, conn, limit = yield from self._there(self._migrated.get((topic, kind)), until)
         authoritative = False
         for _ in range(MAX_REDIRECTS):
@@ -230,6 +261,7 @@ class Lookup:
         return Broker(address)
 
     def listing(self, namespace: str, until: float) -> Steps[list[str]]:
+        """Run `topics` as steps."""
         address, conn = yield from self.serving(until)
         command = api.CommandGetTopicsOfNamespace(namespace=namespace, mode=api.CommandGetTopicsOfNamespace.ALL)
         reply = yield from self._asking(address, conn, command, until, self._limit(until))
@@ -238,20 +270,29 @@ class Lookup:
     # -- news ---------------------------------------------------------------------------------------------------
 
     def migrated(self, topic: str, command: api.CommandTopicMigrated, peer: str) -> None:
-        """A topic or partition, by its full name, lives in another cluster from now on: for producers at once, for consumers when they have
-        read what is left. One that names no address moves nothing."""
+        """Note that a topic or partition has moved to another cluster (TOPIC_MIGRATED), for producers or for consumers.
+
+        A broker announces it to producers at once, to consumers when they have read what is left. A command without an address moves
+        nothing.
+
+        Args:
+            topic: full name. command: as it came. peer: named in errors.
+
+        Raises:
+            Malformed: the broker's URL does not parse.
+        """
         text = command.brokerServiceUrlTls if self._tls else command.brokerServiceUrl
         if text:
             self._migrated[topic, command.resource_type] = _address(text, peer, "CommandTopicMigrated")
 
 
 def partitions(topic: TopicName, count: int) -> list[tuple[int, str]]:
-    """(number, full name) of each partition."""
+    """List (number, full name) of each partition."""
     return [(number, topic.of_partition(number)) for number in range(count)]
 
 
 def _address(text: str, peer: str, message: str) -> Address:
-    """The first address of a URL that a broker command."""
+    """Return the first address of a URL in a broker's command."""
     try:
         return parse(text).addresses[0]
     except Exception as why:

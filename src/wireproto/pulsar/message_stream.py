@@ -1,8 +1,8 @@
-"""The partitions that one role reads, as one stream of frames.
+"""Merges the partitions that one role reads into one stream of frames.
 
-What it is: one mailbox for all partitions of a Reader, Consumer or QueueConsumer; sorts what arrives by partition and takes turns. Belongs
-to one thread at a time; `tending` keeps the partitions subscribed meanwhile.
-Must not: decode what is handed out, or know what a role does with it.
+Has one mailbox for all partitions of a Reader, Consumer or QueueConsumer; sorts what arrives by partition and returns the frames of one
+partition after the other. Belongs to one thread at a time; `subscriber` keeps the partitions subscribed meanwhile, in the I/O thread. It
+does not decode what is handed out, nor know what a role does with it.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ GATHER_FRAMES = 256
 GATHER_BYTES = 1 << 20
 """Most frames and bytes of one partition that are handed out together."""
 TOLD = 5.0
-"""Seconds that a broker may take to tell a failover consumer whether it is fed; it waits a second itself by default."""
+"""Seconds that a broker may take to inform a failover consumer whether it is active; it waits a second itself by default."""
 ENOUGH = 5.0
-"""Seconds that a partition has to be opened in where an attempt has failed, before a role begins with the others: brokers take some to hand
-a topic over."""
+"""Seconds in which a partition has to be opened where an attempt has failed, before a role begins with the others: brokers take some to
+hand a topic over."""
 MOST = 0.75
-"""How much of the time that a role has to open one of its partitions has that is not answered, before it begins with the others."""
+"""Share of a role's time to open after which it begins with the other partitions, where one is not answered."""
 LEAST_SHARE = 1 << 16
-"""Bytes that each partition may have on its way, however many there are."""
+"""Bytes that each partition may have in flight, however many there are."""
 
 
 def _gathered(came: deque[bytes]) -> list[bytes]:
-    """The first of these that one batch is made of: up to `GATHER_FRAMES`, or the one that makes up `GATHER_BYTES`."""
+    """Return the first frames, as many as one batch is made of: up to `GATHER_FRAMES`, or until they have `GATHER_BYTES`."""
     frames = list(islice(came, GATHER_FRAMES))
     if sum(map(len, frames)) >= GATHER_BYTES:
         ends = accumulate(map(len, frames))
@@ -72,21 +72,28 @@ def _gathered(came: deque[bytes]) -> list[bytes]:
 
 
 class MessageStream:
-    """Args:
-    names: (topic as the user named it, partition, full name).
-    window: bytes for all partitions together.
-    most: messages for all partitions together, one each at least; None: as many as the window has room for.
-    recovery_timeout: seconds for which what was open may be refused, for no reason that passes, before that is told.
-    flow: whether permits are granted as soon as a partition is open.
-    begun: called with a partition at each SUBSCRIBE: what it had of the one before is over.
-    opened: called with a partition when it is open, the place up to which all is acknowledged, and whether the broker closed it before.
-    marked: called with a partition when this member is fed from it, and such a place.
-    changed: called with a partition when the broker tells whether this member is fed from it (failover), and whether it was until then.
-    ready: called with a partition when it is open, before permits are granted.
-    answered: called with a call that was submitted with `box`, when it is over.
+    """The frames of all partitions of one role.
+
+    Args:
+        cluster: of the client.
+        names: (topic as the user named it, partition, full name).
+        subscription: what SUBSCRIBE says of each partition.
+        window: bytes for all partitions together.
+        most: messages for all partitions together, one each at least; None: as many as the window has room for.
+        recovery_timeout: seconds for which a partition that was open may be refused, for a reason that does not pass, before that is
+            raised.
+        flow: whether permits are granted as soon as a partition is open.
+        begun: called with a partition at each SUBSCRIBE: what it had of the one before is over.
+        opened: called with a partition when it is open, its mark-delete position, and whether the broker closed it before.
+        marked: called with a partition when this member is active on it, and its mark-delete position.
+        changed: called with a partition when the broker says whether this member is active (failover), and whether it was until then.
+        ready: called with a partition when it is open, before permits are granted.
+        answered: called with a call that was submitted with `box`, when it is over.
 
     Attributes:
         box: the mailbox.
+        parts: the partitions.
+        poll: the frames that `next` returned last, until the role sets it to None since they have reached the user.
     """
 
     def __init__(
@@ -118,7 +125,7 @@ class MessageStream:
         self.parts: list[PartitionConsumer] = []
         self._by_channel: dict[int, PartitionConsumer] = {}
         self._ready: deque[PartitionConsumer] = deque()
-        self._came: deque[Any] = deque()  # of the mailbox, and not sorted yet
+        self._came: deque[Any] = deque()  # taken from the mailbox, and not sorted yet
         self.poll: PollInProgress | None = None
         self._growth: Task[None] | None = None
         self._over = False
@@ -135,15 +142,19 @@ class MessageStream:
         return part
 
     def opening(self, deadline: float, parts: Collection[PartitionConsumer] | None = None) -> Steps[list[PartitionConsumer]]:
-        """Subscribe on every partition, or on these, all beside each other.
+        """Subscribe on every partition, or on these, all at a time. Steps.
 
-        One that cannot be opened holds up no others: where an attempt has failed it is left behind after `ENOUGH` seconds, where nothing is
-        answered after most of the time. It is tried again in the background, and the log names it.
+        A partition that cannot be opened holds up no others: where an attempt has failed it is left behind after `ENOUGH` seconds, where
+        nothing is answered after most of the time. It is tried again in the background, and the log names it.
+
+        Args:
+            deadline: as `time.monotonic()`. parts: those to open; None: all.
 
         Returns:
             those that were left behind.
+
         Raises:
-            why none of them could be opened by `deadline`, where no other one is either; at once what does not pass.
+            why none of them could be opened by `deadline`, where no other one is open either; at once what does not pass.
         """
         parts = list(self.parts if parts is None else parts)
         for part in parts:
@@ -159,7 +170,7 @@ class MessageStream:
                 break
             yield from self.more(until)
         if left and len(left) == len(parts) and not others:
-            yield from self.attached(left[0], deadline)  # which raises why it is not
+            yield from self.attached(left[0], deadline)  # raises why it is not open
         for part in left:
             self.leave_behind(part, part.trouble or part.stage)
         return left
@@ -170,7 +181,7 @@ class MessageStream:
         self._cluster.log.warning(("left behind", part.name), text, *part.owner, why)
 
     def tend(self, part: PartitionConsumer) -> None:
-        """Have it subscribed from now on."""
+        """Keep a partition subscribed from now on."""
         self._still_open()
         part.subscription_task = self._subscriber.begin(part)
 
@@ -184,20 +195,25 @@ class MessageStream:
             self._growth = self._subscriber.watch(known, self._cluster.options.metadata_max_age)
 
     def part(self, number: int) -> PartitionConsumer:
-        """The partition with that number, of a role with one topic."""
+        """Return the partition with that number, of a role with one topic."""
         return next(part for part in self.parts if part.partition == number)
 
     # -- what arrives -------------------------------------------------------------------------------------------
 
     def next(self, deadline: float, waits: Callable[[], object] | None = None) -> Steps[tuple[PartitionConsumer, list[bytes]] | None]:
-        """MESSAGE frames of one partition, in order; None when none came until `deadline`. What is put back into its queue comes
-        when it is its turn again. `poll` is what was given out, until its taker says that it arrived.
+        """Return MESSAGE frames of one partition, in order; None when none came until `deadline`. Steps.
+
+        Frames that are put back into a partition's queue are returned when it is its turn again. `poll` keeps what was returned, until the
+        role says that it has reached the user.
 
         Args:
+            deadline: as `time.monotonic()`.
             waits: called before each wait; what it raises is raised.
+
         Raises:
             why a partition is not opened again: at once where its topic is gone; a refusal that does not pass by itself, when it has lasted
-                for `recovery_timeout`. Opening goes on, and an outage is never raised, however long it is. Closed: by another thread meanwhile.
+                for `recovery_timeout`. Opening is tried on, and an outage is never raised, however long it is.
+            Closed: another thread closed the role meanwhile.
         """
         while True:
             self._drain()
@@ -210,8 +226,18 @@ class MessageStream:
                 return None
 
     def more(self, deadline: float) -> Steps[bool]:
-        """Wait for what comes next and take it in; False: nothing came by then, late as it is. Raises Closed when the role is."""
-        self._still_open()  # a mailbox that is closed is ready for ever, and empty
+        """Wait for what arrives next and take it in. Steps.
+
+        Args:
+            deadline: as `time.monotonic()`.
+
+        Returns:
+            False when nothing came and `deadline` is over.
+
+        Raises:
+            Closed: the role was closed.
+        """
+        self._still_open()  # a closed mailbox is always ready, and empty
         if (yield self.box, deadline):
             self._still_open()
             self._drain()
@@ -223,7 +249,7 @@ class MessageStream:
             raise Closed("the role was closed")
 
     def _drain(self) -> None:
-        """Sort what has come. It is taken out in C, and is not forgotten before it was sorted: a signal handler may raise anywhere."""
+        """Sort what has arrived. It is taken out in C, and is not forgotten before it was sorted: a signal handler may raise anywhere."""
         came, sort = self._came, self._sort
         if came:
             self._forget_sorted(came[0])
@@ -237,24 +263,28 @@ class MessageStream:
             came.popleft()
 
     def _forget_sorted(self, item: Any) -> None:
-        """A signal broke in while this was sorted: a message may be in its queue already."""
+        """Forget an item whose sorting a signal handler broke into, where its message is in its queue already."""
         part = self._by_channel.get(item.channel) if isinstance(item, Push) else None
         if part is not None and part.frames and part.frames[-1] is item.frame:
             self._came.popleft()
             self._turn_to_all()
 
     def _turn_to_all(self) -> None:
-        """A signal broke in: each partition that has frames is in the row."""
+        """Queue each partition that has frames, since a signal handler broke in."""
         self._ready = deque(part for part in self.parts if part.frames)
         for part in self.parts:
             part.queued = part in self._ready
 
     def take_back(self) -> bool:
-        """A signal broke into a poll: what `next` gave it, if anything, was not handed out, and comes again."""
+        """Undo a poll that a signal handler broke into: frames that `next` returned were not handed out, and are returned again.
+
+        Returns:
+            whether there were any.
+        """
         poll, self.poll = self.poll, None
         if poll is not None:
             poll.take_back()
-            if poll.part.subscription_task is None and not poll.part.cursor.done:  # it was about to be read to its end
+            if poll.part.subscription_task is None and not poll.part.cursor.done:  # the poll had read it to its end
                 self.tend(poll.part)
         self._turn_to_all()
         for part in self.parts:
@@ -282,13 +312,13 @@ class MessageStream:
         return None
 
     def _requeue(self, part: PartitionConsumer) -> None:
-        """The partition has frames."""
+        """Queue a partition that has frames."""
         if not part.queued:
             part.queued = True
             self._ready.append(part)
 
     def _sort(self, item: Any) -> None:
-        """One item of the mailbox: a message to its partition's queue, or news about a partition."""
+        """Sort one item of the mailbox: a message to its partition's queue, or news about a partition."""
         if not isinstance(item, Push):
             if not isinstance(item, Call):
                 self._tended(item)
@@ -306,7 +336,7 @@ class MessageStream:
 
     def _message(self, part: PartitionConsumer, frame: bytes) -> None:
         if part.ours:
-            if not part.active:  # of a topic that keeps nothing: no word tells that this member is fed
+            if not part.active:  # of a non-persistent topic, where the broker does not announce that this member is active
                 part.fed(True)
                 if self._changed is not None:
                     self._changed(part, False)
@@ -316,7 +346,7 @@ class MessageStream:
             part.dropped([frame])
 
     def _news(self, part: PartitionConsumer, item: Push) -> None:
-        """What a broker says of a consumer."""
+        """Take in what a broker says of a consumer."""
         try:
             base = decode(item.frame, item.conn.peer)
             name = command_name(base)
@@ -338,7 +368,7 @@ class MessageStream:
             self._fed(part, base.active_consumer_change.is_active)
 
     def _fed(self, part: PartitionConsumer, fed: bool) -> None:
-        """Who is fed may have changed: what has come until now comes again, or is another member's."""
+        """Take in whether this member is active: frames that came until now are redelivered, or another member's."""
         if part.active_known and not part.active and not fed:
             return
         before = part.fed(fed)
@@ -354,7 +384,7 @@ class MessageStream:
             self._subscriber.mark_of(subscription_task)
 
     def _tended(self, item: Any) -> None:
-        """What became of a subscription."""
+        """Take in an event of a subscription."""
         if isinstance(item, GrownEvent):
             for number, name in item.names:
                 self.tend(self._add(item.topic, number, name, replace(self._given, initial=OLDEST, since=None)))
@@ -396,7 +426,10 @@ class MessageStream:
         part.flow()
 
     def _failed(self, part: PartitionConsumer) -> None:
-        """An attempt to open it failed: raise it when it has never been open and this cannot get better, or that has lasted too long."""
+        """Take in a failed attempt to open a partition.
+
+        It is raised when the partition has never been open and the error cannot pass, or when that has lasted too long.
+        """
         assert part.subscription_task is not None
         why, part.subscription_task.failure = part.subscription_task.failure, None
         if why is None:
@@ -410,20 +443,20 @@ class MessageStream:
         if not part.subscription_task.known and final and not beside:
             raise fresh(why)
         self._cluster.log.info(("again", type(why), part.topic), "%s[%d]: tried again: %s", part.topic, part.partition, why)
-        # once it was ours, who stands in its way may be this very consumer, not yet gone at the broker
+        # once it was open, what stands in its way may be this very consumer, not yet gone at the broker
         if isinstance(why, TopicNotFound) or (part.refused_since is not None and now - part.refused_since > self._recovery_timeout):
             part.refused_since = None
             raise fresh(why)
 
     def unopened(self, part: PartitionConsumer) -> Exception:
-        """Why a partition is not open, with its name."""
+        """Return the error that says why a partition is not open; it names the partition."""
         if part.trouble is None:
             return TimedOut(f"the partition is not open yet: {part.stage}", topic=part.topic, partition=part.partition)
         why = fresh(part.trouble)
         return why.with_context(topic=part.topic, partition=part.partition) if isinstance(why, WireprotoError) else why
 
     def lost(self, part: PartitionConsumer) -> None:
-        """Its consumer is gone at the broker: it is opened again, and what was not handed over comes again."""
+        """Note that the consumer of a partition is gone at its broker: it is opened again, and what was not handed out is redelivered."""
         part.lost()
         if part.subscription_task is not None:
             part.subscription_task.lost()
@@ -431,7 +464,7 @@ class MessageStream:
     # -- requests -----------------------------------------------------------------------------------------------
 
     def _take_in(self, call: Call, deadline: float, part: PartitionConsumer | None = None) -> Steps[None]:
-        """Until the call is done, or `deadline`; with a partition, no longer than that is attached by the call's connection."""
+        """Take in what arrives until the call is done, or `deadline`; with a partition, while that is attached by the call's connection."""
         while not call.done and (part is None or part.conn is call.conn):
             now = time.monotonic()
             if now >= deadline:
@@ -440,7 +473,11 @@ class MessageStream:
             self._drain()
 
     def attached(self, part: PartitionConsumer, deadline: float) -> Steps[PartitionConsumer]:
-        """The partition, open: waits for that until `deadline`."""
+        """Wait until a partition is open, and return it. Steps.
+
+        Raises:
+            why it is not open at `deadline`. Else as `next`.
+        """
         if part.subscription_task is None:
             self.tend(part)
         self._drain()
@@ -450,20 +487,30 @@ class MessageStream:
         return part
 
     def ask(self, part: PartitionConsumer, command: Message, deadline: float) -> Steps[Any]:
-        """A request about an attached partition and its typed reply."""
+        """Send a request about an attached partition and return its typed reply. Steps.
+
+        Args:
+            part: the partition. command: with its consumer id. deadline: as `time.monotonic()`.
+
+        Raises:
+            PulsarError: the broker refuses. TimedOut, Disconnected: no answer.
+        """
         call = part.submit(command)
         yield from self._take_in(call, deadline)
         return reply_body(_answer(call), call.conn.peer, topic=part.topic, partition=part.partition)
 
     def ask_again(self, part: PartitionConsumer, command: Any, deadline: float, fit: Callable[[], Steps[bool]] | None = None) -> Steps[Any]:
-        """A request that may be repeated, about a partition: made again once the partition is back when its consumer is gone meanwhile.
+        """Send a request about a partition that may be repeated, and return its typed reply. Steps.
 
-        The broker answers "not found" then, or nothing at all (ACK), or ends the connection. When it refused for a while and then does not
-        answer in time, the refusal is what is raised.
+        It is sent again once the partition is back when its consumer is gone meanwhile: the broker answers "not found" then, or nothing at
+        all (ACK), or ends the connection. When it refused for a while and then does not answer in time, the refusal is raised.
 
         Args:
-            command: a message with a consumer_id, which is set here.
-            fit: asked before each attempt whether it still makes sense; None is returned when not.
+            part: the partition. command: a message with a consumer_id, which is set here. deadline: as `time.monotonic()`.
+            fit: steps taken before each attempt, which return whether the request still makes sense; None is returned when not.
+
+        Raises:
+            PulsarError: the broker refuses. TimedOut: no answer in time. Else as `attached`.
         """
         trouble: PulsarError | None = None
         waits = Waits(RETRY)
@@ -486,7 +533,7 @@ class MessageStream:
             except (ConsumerNotFound, Disconnected):
                 self.lost(part)
                 continue
-            except PulsarError as why:  # of a consumer that is there: a topic about to go, an entry that cannot be read just now
+            except PulsarError as why:  # the consumer is there: a topic about to move, an entry that cannot be read just now
                 wait = waits.next()
                 if verdict(why) is Verdict.NEVER or time.monotonic() + wait >= deadline:
                     raise
@@ -494,12 +541,14 @@ class MessageStream:
             yield time.monotonic() + wait
 
     def ask_once(self, part: PartitionConsumer, command: Any, calls: dict[object, Call], deadline: float) -> Steps[None]:
-        """A request about an attached partition that must not be made twice.
+        """Send a request about an attached partition that must not be made twice. Steps.
 
         Args:
-            command: as for `ask_again`. calls: has the request while it is under way, be it behind this, wherever a signal handler raises.
+            part: the partition. command: as for `ask_again`. deadline: as `time.monotonic()`.
+            calls: has the request while it is in flight, also after this has ended, wherever a signal handler raises.
+
         Raises:
-            Disconnected, TimedOut: whether it was done is not known.
+            PulsarError: the broker refuses. Disconnected, TimedOut: whether it was done is not known.
         """
         command.consumer_id = part.id
         conn, token, frame = part.request(command)
@@ -516,11 +565,18 @@ class MessageStream:
         reply_body(call.result(0.0), call.conn.peer, topic=part.topic, partition=part.partition)
 
     def place(self, part: PartitionConsumer, deadline: float) -> Steps[tuple[Place, Place]]:
-        """(place of the last message, place before which all is acknowledged), each (ledger, entry), entry -1 for none."""
+        """Return the place of a partition's last message, and its mark-delete position: (ledger, entry) each, entry -1 for none. Steps.
+
+        Raises:
+            as `ask_again`.
+        """
         return places((yield from self.ask_again(part, api.CommandGetLastMessageId(), deadline)))
 
     def rewind(self, part: PartitionConsumer, target: api.CommandSeek, deadline: float) -> Steps[None]:
-        """SEEK, and subscribe anew: the broker closes the consumer over it. No permits are granted until `flowing` is set again."""
+        """Send SEEK, and subscribe again, since the broker closes the consumer over it. Steps.
+
+        No permits are granted until the role sets `flowing` again.
+        """
         before = target.consumer_id = part.id
         part.flowing = False
         assert part.subscription_task is not None
@@ -531,7 +587,7 @@ class MessageStream:
         yield from self.attached(part, deadline)
 
     def anew(self, part: PartitionConsumer, deadline: float) -> Steps[None]:
-        """Subscribe anew: what is not acknowledged comes again. `attached` waits for that."""
+        """Subscribe again, so that what is not acknowledged is redelivered. Steps; `attached` waits for that."""
         yield from self.attached(part, deadline)
         assert part.subscription_task is not None
         part.subscription_task.fruitful = True  # so that it is opened again at once
@@ -540,18 +596,18 @@ class MessageStream:
         self.lost(part)
 
     def ahead(self, part: PartitionConsumer) -> int:
-        """How many frames of a partition may have come and were not handed over: what was sent before this moment is among them."""
+        """Return how many frames of a partition may have arrived and are not handed out; it may count those of others, too."""
         return len(part.frames) + len(self._came) + len(self.box)
 
     def settle(self, part: PartitionConsumer, deadline: float) -> Steps[None]:
-        """Take in what has arrived; a failover consumer that was just attached waits a moment to learn whether it is fed."""
+        """Take in what has arrived; wait a moment for a failover consumer that was just attached to learn whether it is active. Steps."""
         self._drain()
         until = min(deadline, time.monotonic() + TOLD)
         while not part.active_known and part.open and (yield from self.more(until)):
             pass
 
     def tell_skipped(self, part: PartitionConsumer, facts: Sequence[PulsarEntry]) -> None:
-        """Tell the log of entries that cannot be read."""
+        """Have the log name entries that cannot be read."""
         for fact in facts:
             if fact.error is not None:
                 self._cluster.log.skipped(part.topic, part.partition, f"{fact.ledger}:{fact.entry}", fact.error)
@@ -559,14 +615,17 @@ class MessageStream:
     # -- ends ---------------------------------------------------------------------------------------------------
 
     def stop(self, part: PartitionConsumer, *, closed: bool = False) -> None:
-        """Its consumer is closed at the broker without waiting, unless it is `closed` there already; `attached` opens it anew."""
+        """Close a partition's consumer at the broker without waiting, unless it is `closed` there already; `attached` opens it again."""
         part.lost()
         subscription_task, part.subscription_task = part.subscription_task, None
         if subscription_task is not None:
             self._subscriber.end(subscription_task, closed=closed)
 
     def closing(self, deadline: float) -> Steps[None]:
-        """Close every consumer at its broker. Steps. Who waits in another thread is let go at once."""
+        """Close every consumer at its broker, and wait for the answers until `deadline`. Steps.
+
+        A thread that waits in a call is woken at once.
+        """
         self._ends()
         asked = []
         for part in self.parts:
@@ -588,7 +647,7 @@ class MessageStream:
         self.box.close()
 
     def end(self) -> None:
-        """`closing`, without waiting for anybody."""
+        """Close everything, as `closing` does, without waiting."""
         self._ends()
         if self._growth is not None:
             self._growth.cancel(Closed("the role was closed"))
@@ -602,7 +661,7 @@ class MessageStream:
 
 
 def _answer(call: Call) -> bytes:
-    """The reply to a call that was waited for; TimedOut gives it up."""
+    """Return the reply to a call that was waited for; TimedOut gives the call up."""
     try:
         return call.result(0.0)
     except TimedOut:

@@ -1,7 +1,7 @@
-"""Pulsar's options: the client's, and those of roles, which default to the client's.
+"""Defines Pulsar's options: the client's, and those of roles, which default to the client's.
 
-What it is: one frozen dataclass. URL parameters and keywords of `connect` set it; keywords of `client.producer(…)`, `reader(…)` and so on
-override what `ROLES` lists for one role. Must not: hold state, or read secrets before they are needed.
+One frozen dataclass. URL parameters and keywords of `connect` set it; keywords of `client.producer(…)`, `reader(…)` and so on override what
+`ROLES` lists for one role. It holds no state, and reads no secret before it is needed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from wireproto.errors import OptionError
 from wireproto.net.options import CommonOptions
 
 SEQUENCES: Final = 1 << 63
-"""How many sequence ids there are: brokers take them for signed numbers."""
+"""Number of sequence ids: brokers read them as signed 64-bit numbers."""
 _SENDING: Final = (
     *("compression", "batching", "batch_size", "batch_records", "linger", "hashing", "keyless", "producer_name"),
     *("delivery_timeout", "operation_timeout", "timeout"),

@@ -1,6 +1,6 @@
-"""What a role has of one partition that it reads, and the connection of its consumer.
+"""Adds to a `SubscriptionState` the connection of its consumer, and sends what is sent for it.
 
-What it is: a `SubscriptionState` and what is sent for it. Belongs to one thread at a time, with its `MessageStream`. Must not: open itself again.
+Belongs to one thread at a time, with its `MessageStream`. It does not open itself again: `subscriber` does.
 """
 
 from __future__ import annotations
@@ -21,11 +21,15 @@ from .subscription import Subscription, SubscriptionState
 
 
 class PartitionConsumer(SubscriptionState):
-    """A partition, and the connection of its consumer.
+    """One partition that a role reads, and the connection of its consumer.
 
     Attributes:
-        conn: while it is open.
+        conn: connection of the consumer while it is open, else None.
+        link: connection of the last SUBSCRIBE, also while it is in flight.
+        subscription_task: keeps the partition subscribed; None: nothing does.
         trouble: why the last attempt to open it failed.
+        refused_since: when a refusal that does not pass by itself came first, as `time.monotonic()`.
+        queued: whether it is in the stream's queue of partitions with frames.
     """
 
     def __init__(self, topic: str, partition: int, name: str, given: Subscription, window: int) -> None:
@@ -43,55 +47,60 @@ class PartitionConsumer(SubscriptionState):
         return self.subscription_task.stage if self.subscription_task is not None else "it was closed"
 
     def lost(self) -> None:
+        """Note that the consumer is gone at the broker: what was not handed over is redelivered."""
         super().lost()
         self.conn = None
 
     def submit(self, command: Message) -> Call:
-        """Send a request about this consumer; raises Disconnected while it is not open."""
+        """Send a request about this consumer and return the call; raises Disconnected while it is not open."""
         conn, token, frame = self.request(command)
         return conn.submit(token, frame)
 
     def request(self, command: Any) -> tuple[Connection, int, bytes]:
-        """What `submit` sends, and where."""
+        """Return what `submit` sends: connection, request id and frame; raises Disconnected while it is not open."""
         if self.conn is None:
             raise Disconnected("the consumer is not attached", topic=self.topic, partition=self.partition)
         command.request_id = self.conn.next_token()
         return self.conn, command.request_id, encode(command)
 
     def tell(self, command: Message) -> None:
-        """Send a command that is not answered; lost with the connection."""
+        """Send a command that is not answered; it is lost with the connection."""
         if self.conn is not None:
             with suppress(WireprotoError):
                 self.conn.send(encode(command))
 
     def flow(self) -> None:
-        """Grant what the window has room for."""
+        """Grant what the window has room for (FLOW)."""
         more = self.grant()
         if more:
             self.tell(api.CommandFlow(consumer_id=self.id, messagePermits=more))
             self.permits.sent()
 
     def handed(self, messages: int, size: int, *, new: bool = True) -> None:
-        """`messages` of `size` bytes left the queue: count them and grant anew. What was there before is no fruit of a new subscription."""
+        """Count `messages` of `size` bytes that left the queue, and grant more.
+
+        Args:
+            messages: number of messages. size: bytes. new: whether there was anything among them that the user had not been given before.
+        """
         self.permits.handed(messages, size)
         if new and self.subscription_task is not None:
             self.subscription_task.fruitful = True
         self.flow()
 
     def arrived(self, messages: int, size: int) -> None:
-        """`messages` of `size` bytes were decoded; `left` follows as they are handed out."""
+        """Note that `messages` of `size` bytes were decoded; `left` follows as they are handed out."""
         self.permits.measured(messages, size)
         if self.subscription_task is not None:
             self.subscription_task.fruitful = True
 
     def left(self, messages: int) -> None:
-        """So many of what `arrived` are not held any more: count them and grant anew."""
+        """Count messages of those that `arrived` and are not kept any more, and grant more."""
         self.permits.left(messages)
         if self.permits.seen >= self.permits.look_at:
             self.flow()
 
     def dropped(self, frames: list[bytes]) -> None:
-        """They are not handed out: the broker has counted them all the same. Granted anew is when this member is fed."""
+        """Count frames that are not handed out: the broker has counted them all the same. More is granted when this member is active."""
         if frames:
             _, facts = decode_pulsar(frames, topic=self.topic, partition=self.partition, check_crc=False, columns=())
             self.permits.handed(sum(fact.permits for fact in facts), sum(map(len, frames)))

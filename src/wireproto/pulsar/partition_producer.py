@@ -1,21 +1,22 @@
-"""One partition's producer: opened at its broker, opened again after a loss, and what the broker says of its batches.
+"""Keeps a producer open on one partition, and takes in what the broker says of its batches.
 
     PRODUCER ──▶ link ── batches leave in order (sending.py) ──▶ SEND_RECEIPT: the oldest is stored
        ▲           │
        └── pause ──┴── connection lost, CLOSE_PRODUCER, SEND_ERROR: all in flight goes back, in order, to be sent again under the same
                        producer name and sequence ids, before anything new
 
-What it is: a key of the sender's, and the state of one producer id. Entered by whoever reads (receipts), the I/O thread (all else that a
-broker says, opening again); the sender's lock guards it and is never held over a wait.
+A `PartitionProducer` is a key of the sender, and the state of one producer id. It is called by the thread that reads (receipts) and by the
+I/O thread (all else that a broker says, opening again); the sender's lock guards it and is never held over a wait. It neither chooses
+partitions nor looks into what a user sends.
+
 A receipt names the oldest batch that is not acknowledged; one for an older batch is a repeat and ignored; one for a newer one means that
-the connection lost track, and it is dropped. So a batch is reported stored only after every one before it was.
+the connection lost track, and it is closed. So a batch is reported stored only after every one before it was.
 
     SEND_ERROR          any batch in flight, by its highest id; it overtakes the receipts of those before
     NotAllowedError     the batch fails, and nothing is sent again
     ChecksumError       the same where our own copy is broken, or when it happens twice; else as below
     terminated, fenced  the producer has ended
     others              the producer is opened again after a pause, which grows until something is acknowledged, and all is sent again
-Must not: choose partitions, or look into what a user sends.
 """
 
 from __future__ import annotations
@@ -61,35 +62,59 @@ RETRY = Policy(first=0.1, factor=2.0, ceiling=5.0, jitter=0.2)
 """Seconds between attempts to open the producer again."""
 MODES = {"shared": api.Shared, "exclusive": api.Exclusive, "exclusive-with-fencing": api.ExclusiveWithFencing}
 MOST_PACKED = 1 << 30
-"""Bytes of a record before it is packed; metadata counts them in 32 bits."""
+"""Bytes of a record before it is compressed; metadata counts them in 32 bits."""
 FINAL = (TopicTerminatedError, TopicNotFound, Closed, Forked)
-"""What ends a producer that was open; other refusals are met with another attempt."""
+"""Errors that end a producer that was open; after others it is opened again."""
 
 
 class Sending(Protocol):
-    """What sends for the partitions of a topic; see `sending.PulsarSender`."""
+    """The sender of a topic's partitions, as they use it; see `sending.PulsarSender`."""
 
     @property
-    def core(self) -> Sender: ...
+    def core(self) -> Sender:
+        """The shared sender: queues, timers and lock."""
+        ...
+
     @property
-    def box(self) -> Mailbox: ...
+    def box(self) -> Mailbox:
+        """The mailbox of what brokers push to the producers."""
+        ...
+
     @property
-    def transactional(self) -> bool: ...
-    def lost(self, trouble: WireprotoError | None) -> Outcome: ...
-    def join(self, partition: PartitionProducer) -> None: ...
-    def leave(self, partition: PartitionProducer) -> None: ...
+    def transactional(self) -> bool:
+        """Whether the producers send in transactions."""
+        ...
+
+    def lost(self, trouble: WireprotoError | None) -> Outcome:
+        """Return the verdict on a batch whose receipt was lost with the connection."""
+        ...
+
+    def join(self, partition: PartitionProducer) -> None:
+        """Deliver what brokers push to this producer's id."""
+        ...
+
+    def leave(self, partition: PartitionProducer) -> None:
+        """Forget a producer that is closed."""
+        ...
 
 
 class PartitionProducer:
-    """A producer on one partition.
+    """Producer on one partition.
 
     Args:
-        owner: whose records it sends. name: full name of the partition.
+        cluster: of the client. sender: sends the batches.
+        owner: the producer whose records it sends.
+        number: of the partition; -1: a topic without partitions. name: full name of the partition. options: of the role.
+
     Attributes:
-        number: of the partition; -1: a topic without partitions. id: to brokers, on any connection.
-        link: the connection on which it is open now. epoch: how often it was opened. sequence: the next record's id.
-        topic_epoch: where it is alone on its partition, how many were before it; it comes back under that, or not at all.
-        max_size: bytes that the broker takes as one entry. largest: bytes of a record, which alone may pack to less.
+        id: producer id, on any connection.
+        link: the connection on which it is open now, or None.
+        epoch: number of times that it was opened.
+        sequence: sequence id of the next record.
+        topic_epoch: with an exclusive access mode, the number of exclusive producers before it; it is opened again under that, or not at
+            all.
+        max_size: bytes that the broker takes as one entry.
+        largest: bytes of a record; one alone may be compressed to less.
     """
 
     def __init__(
@@ -113,7 +138,7 @@ class PartitionProducer:
         self._latest: Connection | None = None
         self._opening: Connection | None = None
         self._elsewhere = Event(cluster.loop)  # set where PRODUCER is answered with TOPIC_MIGRATED
-        self._settling: OutBatch | None = None  # acknowledged; a signal may have broken in before all was said
+        self._settling: OutBatch | None = None  # acknowledged; a signal handler may have broken in before it was settled
         self._stored = -1  # with `first_sequence`: the last id that the broker had under the name when the producer was opened
         self._doubted: set[int] = set()  # sequence ids of batches whose checksum the broker found wrong, once
         self._producer_name = options.producer_name
@@ -128,22 +153,25 @@ class PartitionProducer:
 
     @property
     def made(self) -> bool:
-        """Whether it was open once: then it comes back by itself."""
+        """Whether it was open once: then it is opened again by itself."""
         return self.epoch > 0
 
     @property
     def taking(self) -> bool:
-        """Whether a batch is open for records that may share it."""
+        """Whether a batch is open that a record may join."""
         batch = self._queue.open
         return batch is not None and not batch.sealed
 
     def builder(self) -> PulsarBatchBuilder:
-        """Of an open batch."""
+        """Return a new builder like that of an open batch."""
         return self._make_builder()
 
     def next_builder(self) -> PulsarBatchBuilder:
-        """Of the batch that is opened now. It ends with the last id that the broker has, if it would hold that: of a batch whose first
-        record it has, a broker drops all. Lock held."""
+        """Return the builder of a new batch. Lock held.
+
+        A broker drops a whole batch when it has its first record. So the batch ends with the last id that the broker has, if it would hold
+        that.
+        """
         if self.sequence > self._stored:
             return self._make_builder()
         unnumbered = [batch.count for batch in (*self._queue.ready, *self._queue.taking()) if batch.sequence < 0]
@@ -154,8 +182,12 @@ class PartitionProducer:
         return self._make_builder(max_records=1 if several else min(left, self._options.batch_records))
 
     def check_ids(self, batch: OutBatch) -> None:
-        """Raises where there are no such ids, or where the broker has some of the batch's ids and not all, as it may have told after the
-        batch was begun: it would drop records that it does not have."""
+        """Check the sequence ids of a batch before it is sent.
+
+        Raises:
+            UsageError: the ids end before the batch does; or the broker has some of the batch's ids and not all, as it may have said after
+                the batch was begun: it would drop records that it does not have.
+        """
         if batch.sequence + batch.count > SEQUENCES:
             text = f"sequence ids end at 2**63 - 1, and a batch of {batch.count} begins at {batch.sequence}"
             raise UsageError(text, topic=self.topic, partition=self.number)
@@ -166,7 +198,14 @@ class PartitionProducer:
     # -- opening ------------------------------------------------------------------------------------------------
 
     def opening(self, until: float) -> Steps[None]:
-        """Look the partition up and register the producer there; retries what may be retried."""
+        """Look the partition up and register the producer there; retry what may be retried. Steps.
+
+        Args:
+            until: deadline, as `time.monotonic()`.
+
+        Raises:
+            PulsarError: the broker refuses. TransportError: not open in time.
+        """
         self._sender.join(self)
         yield from retrying(lambda: self._attaching(until), until, judge=self._cluster.log.judging(briefly()))
 
@@ -205,7 +244,7 @@ class PartitionProducer:
         self._core.ready([self])
 
     def _opened(self, conn: Connection, reply: api.CommandProducerSuccess) -> None:
-        """Lock held."""
+        """Take in PRODUCER_SUCCESS. Lock held."""
         if self._queue.error is not None:
             raise Closed("the producer has ended", topic=self.topic)
         if self._opening is not conn:
@@ -217,7 +256,7 @@ class PartitionProducer:
             self.sequence = reply.last_sequence_id + 1 if options.first_sequence is None else options.first_sequence
         if options.first_sequence is not None:
             self._stored = reply.last_sequence_id
-            self._core.seal(self)  # what comes now is cut by that
+            self._core.seal(self)  # new batches are cut by that
         self._opening = None
         self._producer_name = reply.producer_name
         if options.access_mode != "shared":
@@ -241,9 +280,12 @@ class PartitionProducer:
         self._fruitful = False
 
     def lost(self, conn: Connection, why: Exception) -> None:
-        """The connection is gone, or the broker closed the producer: all in flight goes back, and it is opened again.
+        """Take all batches in flight back, and open the producer again: the connection is gone, or the broker closed the producer.
 
-        At once, unless it was opened a moment ago and nothing came of that.
+        At once, unless it was opened a moment ago and nothing was acknowledged since.
+
+        Args:
+            conn: the connection. why: how it ended.
         """
         with self._lock:
             if self.link is not conn or self._queue.error is not None:
@@ -257,7 +299,7 @@ class PartitionProducer:
         self._reopen(pause)
 
     def _land(self, why: Exception) -> None:
-        """All in flight is to be sent again, on the next link; in a transaction it fails."""
+        """Return all batches in flight to the queue, to be sent on the next link; in a transaction they fail."""
         trouble = why if isinstance(why, WireprotoError) else None
         with self._lock:
             flying = list(self._queue.in_flight)
@@ -268,10 +310,10 @@ class PartitionProducer:
             self._cluster.tasks.spawn(self._reopening(pause), f"open {self} again")
 
     def _reopening(self, pause: float) -> Steps[None]:
-        """Attempts to come back, with a pause after each, whatever stood in its way: what is refused now may be taken later, and what waits
-        has its delivery timeout.
+        """Try to open the producer again, with a pause after each attempt, whatever its error: what is refused now may be accepted later.
 
-        Final are the end of the topic, of this producer's name and of the client. A full quota that refuses producers fails what waits.
+        What waits has its delivery timeout. Final are the end of the topic, of this producer's name and of the client. A full quota that
+        refuses producers fails what waits.
         """
         while True:
             if pause:
@@ -293,21 +335,27 @@ class PartitionProducer:
                 return
 
     def _ends(self, why: WireprotoError) -> bool:
-        """Whether a refusal is the end. A broker that has not seen yet that the last connection is lost names ourselves as the one who is
-        alone on the topic."""
+        """Return whether a refusal is final.
+
+        A broker that has not noticed yet that the last connection is lost may name ourselves as the exclusive producer of the topic.
+        """
         if isinstance(why, ProducerFenced) and self._producer_name and why.text.endswith(f"exclusive producer: {self._producer_name}"):
             return False
         return verdict(why, passing=(WireprotoError,), final=FINAL) is Verdict.NEVER
 
     def _meets(self, trouble: Exception) -> None:
-        """It keeps what waits here from being sent."""
+        """Note the error that keeps what waits here from being sent."""
         with self._lock:
             self._queue.meets(trouble, time.monotonic())
 
     # -- what the broker says: see PulsarSender -----------------------------------------------------------------
 
     def acknowledged(self, conn: Connection, sequence: int, place: tuple[int, ...]) -> None:
-        """A receipt. May be said again where a signal broke in."""
+        """Take in a receipt; may be repeated where a signal handler broke in.
+
+        Args:
+            conn: that it came by. sequence: sequence id that it names. place: ledger and entry.
+        """
         with self._lock:
             # receipts of what was stored still come after the broker closed the producer
             if conn is not self._latest:
@@ -318,7 +366,7 @@ class PartitionProducer:
                 if head is None or sequence < (head.sequence if head.attempts else self.sequence):
                     return
                 if not head.attempts or sequence > head.sequence:
-                    # a producer that was given up because of the head: both are sent again
+                    # the producer was closed because of the oldest batch, and both are sent again; else the connection lost track
                     if conn is self.link:
                         conn.close(f"receipt for sequence id {sequence} while {head.sequence} is the oldest on its way")
                     return
@@ -330,7 +378,11 @@ class PartitionProducer:
         head.builder.drop()
 
     def refused(self, conn: Connection, refusal: api.CommandSendError) -> None:
-        """A refused batch fails now when it cannot succeed later; else all comes back by a producer opened anew, in order."""
+        """Take in SEND_ERROR: the batch fails when it cannot succeed later; else the producer is opened again, and all is sent again.
+
+        Args:
+            conn: that it came by. refusal: the command.
+        """
         error = error_of(refusal.error, refusal.message, peer=conn.peer, topic=self.topic, partition=self.number)
         if error.fenced or isinstance(error, TopicTerminatedError):
             self._core.fail([self], error)
@@ -338,7 +390,7 @@ class PartitionProducer:
         if isinstance(error, (NotAllowedError, ChecksumError)):
             batch = self._sent(conn, refusal.sequence_id)
             if batch is None:
-                return  # of a flight that is sent again anyway, or its time was over
+                return  # it is sent again anyway, or its time was over
             frame = batch.builder.seal(self.id, batch.sequence, 0)
             if isinstance(error, NotAllowedError) or batch.sequence in self._doubted or not intact(frame):
                 self._doubted.discard(batch.sequence)
@@ -348,13 +400,13 @@ class PartitionProducer:
         self._drop(conn, error)
 
     def _sent(self, conn: Connection, sequence: int) -> OutBatch | None:
-        """The batch that holds this id, if it went out on the newest connection and is not settled."""
+        """Return the batch that holds this id, if it was sent on the newest connection and is not settled."""
         with self._lock:
             sent = [*self._queue.in_flight, *self._queue.ready] if conn is self._latest else []
         return next((one for one in sent if one.attempts and one.sequence <= sequence < one.sequence + one.count), None)
 
     def _drop(self, conn: Connection, why: WireprotoError) -> None:
-        """Give the producer up at this broker and open it again after a while; the connection stays, others use it."""
+        """Close the producer at this broker and open it again after a pause; the connection stays, others use it."""
         with self._lock:
             if self.link is not conn or self._queue.error is not None:
                 return
@@ -366,14 +418,14 @@ class PartitionProducer:
         self._reopen(pause)
 
     def closed_by_broker(self, conn: Connection) -> None:
-        """CLOSE_PRODUCER."""
+        """Take in CLOSE_PRODUCER: open the producer again."""
         with self._lock:
             if self._opening is conn:
-                self._opening = None  # a topic that is unloaded meanwhile: the broker may yet say that it is open
+                self._opening = None  # a topic that is unloaded meanwhile: PRODUCER_SUCCESS may come all the same
         self.lost(conn, Disconnected("the broker closed the producer", peer=conn.peer))
 
     def migrated(self, conn: Connection, command: api.CommandTopicMigrated) -> None:
-        """TOPIC_MIGRATED: it is looked up elsewhere from now on."""
+        """Take in TOPIC_MIGRATED: the partition is looked up in another cluster from now on."""
         try:
             self._cluster.lookup.migrated(self.name, command, conn.peer)
         except WireprotoError as why:
@@ -387,12 +439,15 @@ class PartitionProducer:
     # -- ends ---------------------------------------------------------------------------------------------------
 
     def _close_at_broker(self, conn: Connection) -> None:
-        """Tell the broker, without waiting for its answer."""
+        """Send CLOSE_PRODUCER, without waiting for the answer."""
         with suppress(WireprotoError):  # a lost connection has closed it already
             conn.send(encode(api.CommandCloseProducer(producer_id=self.id, request_id=conn.next_token())))
 
     def part(self) -> Call | None:
-        """Ask the broker to forget it, if it is open anywhere; what is on its way fails with Closed. `leave` comes after the answer."""
+        """Send CLOSE_PRODUCER, if the producer is open, and return the call; `leave` is to follow after the answer.
+
+        What is in flight fails with Closed.
+        """
         conn = self._ended()
         if conn is None:
             return None
@@ -402,13 +457,13 @@ class PartitionProducer:
         return None
 
     def _ended(self) -> Connection | None:
-        """Where it was open."""
+        """End the queue, and return the connection on which the producer was open."""
         self._core.fail([self], Closed("the producer was closed", topic=self.topic, partition=self.number))
         conn, self.link = self.link, None
         return None if conn is None or conn.closed else conn
 
     def leave(self) -> None:
-        """`part`, without waiting for the broker's answer; nothing after that."""
+        """Close the producer without waiting for the broker's answer, and forget it."""
         conn = self._ended()
         if conn is not None:
             self._close_at_broker(conn)
@@ -418,13 +473,13 @@ class PartitionProducer:
         self._sender.leave(self)
 
     def _let_go(self, conn: Connection) -> None:
-        """A connection that others use on is to keep nothing of it. Lock held."""
+        """Remove the producer from a connection that others go on using. Lock held."""
         conn.route(producer_channel(self.id), None)
         self._cluster.links.leave(conn, self)
 
 
 def intact(buffers: list[Any]) -> bool:
-    """Whether the checksum of a SEND is right: what the broker found wrong was changed on its way then."""
+    """Return whether the checksum of a SEND is right: if so, what the broker found wrong was changed in transit."""
     data = b"".join(buffers)
     at = 4 + int.from_bytes(data[:4], "big") + 6
     return crc32c(memoryview(data)[at:]) == int.from_bytes(data[at - 4 : at], "big")

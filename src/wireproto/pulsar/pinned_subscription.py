@@ -1,8 +1,7 @@
-"""A durable subscription that stands where its user says, so that the brokers keep what lies behind that.
+"""Keeps a durable subscription at a position that its user sets, so that brokers keep what lies behind it.
 
-What it is: an exclusive subscription per partition, attached without permits: it is never sent a message. Its mark is moved by cumulative
-acknowledgements, never by SEEK, so it only goes forward. The subscription outlives it.
-Belongs to one thread at a time.
+Attaches an exclusive subscription per partition without permits: it is never sent a message. Its mark-delete position is moved by
+cumulative acknowledgements, never by SEEK, so it only goes forward. The subscription outlives the object. Belongs to one thread at a time.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
     from .cluster import PulsarCluster
 
 WINDOW = 1 << 16
-"""Bytes for the partitions' mailboxes; nothing but news comes."""
+"""Bytes for the partitions' mailboxes; no messages come."""
 
 
 class PinnedSubscription(PartingRole):
-    """A subscription on every partition that it was told of. Made by `PulsarClient.hold`."""
+    """One subscription on every partition that `move` or `drop` named. Made by `PulsarClient.hold`."""
 
     def __init__(self, cluster: PulsarCluster, group: str, consumer_name: str | None = None) -> None:
         super().__init__("hold", cluster.loop)
@@ -42,15 +41,19 @@ class PinnedSubscription(PartingRole):
 
     @operation
     def move(self, places: Mapping[TopicPartition, Position], *, timeout: float = 30.0) -> Steps[None]:
-        """Have the brokers keep what lies behind these positions, and let go of what lies before them.
+        """Have the brokers keep what lies behind these positions, and release what lies before them.
 
-        A subscription that is not there yet is made, and keeps all that its partition has until it is moved into it. It never goes back.
-        Of a batch that a position lies in, the whole is kept.
+        A subscription that does not exist is created, and keeps all that its partition has until it is moved. It never goes back. Of a
+        batch that a position lies in, the whole is kept.
 
         Args:
-            places: the first places not done, by partition.
+            places: the first positions not done, by (topic, partition). timeout: seconds for the call.
+
         Raises:
-            ConsumerBusy: somebody else reads this subscription. TopicNotFound. OptionError: a position of something else.
+            ConsumerBusy: the subscription has other consumers. TopicNotFound: there is no such topic.
+            OptionError: a position of another partition or kind of broker, or there is no such partition. TimedOut: not all was moved in
+                time.
+            Closed: this was closed. ConcurrentUse: another thread is in a call.
         """
         deadline = deadline_after(timeout)
         with self._only:
@@ -67,10 +70,14 @@ class PinnedSubscription(PartingRole):
 
     @operation
     def drop(self, places: Iterable[TopicPartition], *, timeout: float = 30.0) -> Steps[None]:
-        """Delete the subscription in these partitions: brokers keep nothing for it there any more. One that is not there is no error.
+        """Delete the subscription in these partitions: brokers keep nothing for it there any more. One that does not exist is no error.
+
+        Args:
+            places: (topic, partition) pairs. timeout: seconds for the call.
 
         Raises:
-            ConsumerBusy: somebody else reads this subscription. TopicNotFound.
+            ConsumerBusy: the subscription has other consumers. TopicNotFound: there is no such topic. TimedOut: not all was done in time.
+            OptionError: there is no such partition. Closed: this was closed. ConcurrentUse: another thread is in a call.
         """
         deadline = deadline_after(timeout)
         with self._only:
@@ -81,7 +88,7 @@ class PinnedSubscription(PartingRole):
                 stream.end()
 
     def _attached(self, key: TopicPartition, deadline: float) -> Steps[tuple[MessageStream, PartitionConsumer]]:
-        """The partition's consumer, attached again where its connection was lost."""
+        """Attach the partition's consumer, or attach it again where its connection was lost."""
         found = self._parts.get(key)
         if found is None:
             topic, number = key
@@ -98,7 +105,7 @@ class PinnedSubscription(PartingRole):
         return found
 
     def end(self) -> None:
-        """`close`, without waiting for anybody."""
+        """Close, without waiting for the brokers."""
         for stream, _ in self._parts.values():
             stream.end()
 

@@ -1,7 +1,7 @@
-"""Starts, stops and positions in one partition.
+"""Computes starts, stops and next positions in one partition.
 
-What it is: sans-IO. A place is (ledger, entry, index); index -1 means the whole entry. From a user's Position to where the broker is to
-begin and what is left out, and the same for a stop.
+Sans-IO. A place is (ledger, entry, index); index -1 means the whole entry. From a user's Position follow where the broker is to begin and
+which rows are left out, and the same for a stop.
 
     start               SUBSCRIBE at            left out
     at (l, e, i)        entry e, inclusive      rows before i
@@ -36,14 +36,17 @@ class Cursor:
     """How far one partition is read, and how far it shall be.
 
     Attributes:
-        begin: what SUBSCRIBE says the next time.
+        next: where to resume, as the user sees it.
+        begin: where the next SUBSCRIBE begins.
         after: rows up to here are left out, or None.
         before: rows from here on are left out, or None.
         last: entry with which the reading is over, or None.
-        until: publish time at which it is over, or None.
-        next: where to resume, as the user is told.
+        until: publish time at which it is over, in milliseconds since 1970, or None.
+        bounded_by_end: whether the stop lies at or before the end that the topic had when it was set.
+        done: whether the stop is reached.
         moved: whether anything was handed out.
-        acknowledged: what the broker was told was handed out.
+        acknowledged: `begin` as it was when it was acknowledged last.
+        error: raised by each poll until `seek`, or None.
     """
 
     next: MessageId
@@ -59,7 +62,7 @@ class Cursor:
     error: Exception | None = None
 
     def start_at(self, position: MessageId) -> None:
-        """Begin at a position, or after it when it says so."""
+        """Begin at a position, or after it where the position says so."""
         self.next = position
         ledger, entry, index = position.ledger, position.entry, position.index
         self.after = None
@@ -76,14 +79,15 @@ class Cursor:
                 self.after = (ledger, entry, index - 1)
 
     def mark(self) -> Mark:
-        """What a batch changes that is handed out, for `go_back`."""
+        """Return what the handing out of a batch changes, for `go_back`."""
         return self.begin, self.after, self.before, self.next, self.moved, self.last, self.done, self.error
 
     def go_back(self, mark: Mark) -> None:
+        """Undo the handing out of a batch, by what `mark` returned before."""
         self.begin, self.after, self.before, self.next, self.moved, self.last, self.done, self.error = mark
 
     def stop_at(self, position: MessageId) -> None:
-        """End before a position, or after it when it says so."""
+        """End before a position, or after it where the position says so."""
         ledger, entry, index = position.ledger, position.entry, position.index
         self.last = (ledger, entry)
         if position.after:
@@ -96,8 +100,10 @@ class Cursor:
                 self.last = (ledger, entry - 1)
 
     def handed(self, ledger: int, entry: int) -> None:
-        """The entry was handed out whole: resume after it, whatever happens to the connection. One that came before moves nothing, nor does
-        one behind the stop, of which nothing was handed out."""
+        """Note that an entry was handed out whole: resume after it, also on another connection.
+
+        An entry before the cursor moves nothing, nor does one behind the stop, of which nothing was handed out.
+        """
         if self.after is not None and (ledger, entry) <= (self.after[0], self.after[1] - (self.after[2] >= 0)):
             return
         if self.before is not None and (ledger, entry) > self.before[:2]:
@@ -109,11 +115,11 @@ class Cursor:
         self.next = MessageId(self.next.topic, self.next.partition, ledger, entry, place[2], after=not cut)
 
     def reached(self, ledger: int, entry: int) -> bool:
-        """Whether the reading is over once this entry was seen."""
+        """Return whether the reading is over once this entry was seen."""
         return self.last is not None and (ledger, entry) >= self.last
 
     def starts_beyond_stop(self) -> bool:
-        """Whether nothing lies between start and stop, as far as their numbers tell."""
+        """Return whether nothing lies between start and stop, as far as their numbers show."""
         if self.before is None or self.begin in (FIRST, FROM_NOW):
             return False
         if self.begin[2] < 0:
@@ -123,7 +129,10 @@ class Cursor:
 
 
 def resolver(partitions: Iterable[TopicPartition]) -> Resolver:
-    """For places in these partitions: topics by any form of their names, the one partition of a topic without partitions as 0, too."""
+    """Return the resolver of places in these partitions.
+
+    It takes topics by any form of their names, and the one partition of a topic without partitions as 0, too.
+    """
     known: dict[TopicPartition, TopicPartition] = {}
     for topic, number in partitions:
         full = str(parse_topic(topic))
@@ -132,5 +141,5 @@ def resolver(partitions: Iterable[TopicPartition]) -> Resolver:
 
 
 def unread(topic: str, partition: int) -> MessageId:
-    """The position that stands for EARLIEST while nothing is known of the partition."""
+    """Return the position that means EARLIEST while nothing is known of the partition."""
     return MessageId(topic, partition, -1, -1)

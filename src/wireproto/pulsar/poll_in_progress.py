@@ -1,7 +1,4 @@
-"""Frames on their way out of a poll, which a signal may break into.
-
-What it is: how their partition stood before, so that nothing of it counts as handed out. Must not: send anything.
-"""
+"""Keeps the state of a partition before a poll took frames out of it, to undo that when a signal handler breaks in."""
 
 from __future__ import annotations
 
@@ -16,7 +13,15 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class PollInProgress:
-    """Frames on their way out of a poll, and how things stood before: their partition's queue and its length, cursor and permits."""
+    """Frames on their way out of a poll, and the state before it.
+
+    Attributes:
+        part: their partition.
+        queue: its queue of frames. length: of that queue before.
+        frames: what was taken.
+        cursor: of the partition. mark: what `Cursor.mark` returned before.
+        seen: what `Permits.seen` was before.
+    """
 
     part: PartitionConsumer
     queue: deque[bytes]
@@ -27,10 +32,10 @@ class PollInProgress:
     seen: int
 
     def take_back(self) -> None:
-        """Nothing of it was handed out. What its taker has put back by itself is there already."""
+        """Undo the poll: nothing of it was handed out. Frames that the role has put back itself are in the queue already."""
         part = self.part
         if part.cursor is self.cursor:
             part.cursor.go_back(self.mark)
-        if part.frames is self.queue:  # else it comes again by itself
+        if part.frames is self.queue:  # else the consumer was lost, and its messages are redelivered
             part.frames.extendleft(reversed(self.frames[: self.length - len(self.queue)]))
             part.permits.back(self.seen)

@@ -1,17 +1,16 @@
-"""Where EARLIEST, LATEST and points in time lie in a topic now.
+"""Finds where EARLIEST, LATEST and points in time lie in a topic now.
 
-What it is: a subscription of its own for the question, exclusive and not durable, that reads nothing.
+Opens an exclusive, non-durable subscription of its own for each question, and reads nothing: no permits are granted, and no subscription is
+left behind.
 
-    EARLIEST    GET_LAST_MESSAGE_ID of a consumer that began at the first entry tells how far it is: before that entry
+    EARLIEST    GET_LAST_MESSAGE_ID of a consumer that began at the first entry says how far it is: before that entry
     LATEST      the same answer's last message
-    AtTime      SEEK to the time, SUBSCRIBE anew, and the same question
+    AtTime      SEEK to the time, SUBSCRIBE again, and the same question
 
-A broker closes the consumer over a SEEK and, where the subscription is not durable, lets the subscription go as well, in a thread of its
-own (PersistentSubscription.removeConsumer): the consumer that comes next may be closed over that, and what comes after it begins where it
-says itself, as if nothing had been sought. So one consumer only may follow a SEEK, and its place is believed only where it differs from
-the one that it would have without; else the question is put again from another beginning, each time under a new name.
-
-Must not: leave a subscription behind, or grant permits.
+A broker closes the consumer over a SEEK and, where the subscription is not durable, drops the subscription as well, in a thread of its own
+(PersistentSubscription.removeConsumer): the consumer that comes next may be closed over that, and what comes after it begins where it says
+itself, as if there had been no SEEK. So one consumer only may follow a SEEK, and its place is believed only where it differs from the one
+that it would have without; else the question is put again from another beginning, each time under a new name.
 """
 
 from __future__ import annotations
@@ -46,14 +45,17 @@ if TYPE_CHECKING:
 def finding(
     cluster: PulsarCluster, topic: str, names: Mapping[int, str], chosen: Mapping[TopicPartition, Request], deadline: float
 ) -> Steps[dict[TopicPartition, MessageId]]:
-    """Positions of partitions, asked for beside each other; the place after the last record where there is none at or behind the one asked
-    for.
+    """Return positions in partitions, asked for at the same time. Steps.
+
+    Where a partition has no record at or behind the place asked for, its position is the place after the last record.
 
     Args:
-        names: full name of each partition.
-        chosen: what is asked of each partition.
+        cluster: of the client. topic: as the user names it.
+        names: full name of each partition. chosen: what is asked of each partition.
+        deadline: as `time.monotonic()`.
+
     Raises:
-        what the first partition in question came to; `known` has the positions that the others answered.
+        the error of the first partition that could not be asked; `known` has the positions that the others answered.
     """
     found = {key: where for key, where in chosen.items() if isinstance(where, MessageId)}
     asked = {}
@@ -85,7 +87,7 @@ def finding(
 
 
 class Question:
-    """One partition's place; `put` may be called once."""
+    """Asks for the place in one partition; `put` may be called once."""
 
     def __init__(self, cluster: PulsarCluster, name: str, purpose: str, conns: set[Connection]) -> None:
         self._cluster = cluster
@@ -97,14 +99,21 @@ class Question:
         self._first: Place | None = None
 
     def put(self, where: Request, until: float) -> Steps[tuple[Place, bool]]:
-        """(place, whether it is the one behind that)."""
+        """Ask until there is an answer, or `until`. Steps.
+
+        Returns:
+            a place (ledger, entry), and whether the position is the one after it.
+
+        Raises:
+            PulsarError: the broker refuses. TransportError: no answer in time.
+        """
         waits = Waits(RETRY)
         while True:
             try:
                 end, mark = yield from (self._at(where.ms, until) if isinstance(where, AtTime) else self._ask(FIRST, until))
             except WireprotoError as why:
                 pause = waits.next()
-                # another attempt of our own may still stand in the way
+                # the consumer of an earlier attempt of ours may still be open
                 if verdict(why, passing=(TimedOut, ConsumerBusy)) is Verdict.NEVER or time.monotonic() + pause >= until:
                     raise
                 yield time.monotonic() + pause
@@ -114,7 +123,7 @@ class Question:
                 self._close()
 
     def _at(self, ms: int, until: float) -> Steps[tuple[Place, Place]]:
-        """(place of the last message, place before the first one published at `ms` or later)."""
+        """Return the place of the last message, and the place before the first one published at `ms` (milliseconds since 1970) or later."""
         while True:
             # SUBSCRIBE goes one entry back, for the case that the one named was read in part
             start = FIRST if self._first is None else (self._first[0], self._first[1] + 2, -1)
@@ -130,11 +139,11 @@ class Question:
             self._close()
             if mark != unsought:
                 return end, mark
-            # the consumer's own beginning: the place sought, or the SEEK is forgotten; another beginning tells
+            # the consumer's own beginning: the place asked for, or the SEEK is forgotten; another beginning shows which
             self._first = unsought if self._first is None else None
 
     def _ask(self, start: Start, until: float, given: Subscription | None = None) -> Steps[tuple[Place, Place]]:
-        """Subscribe there, and ask how far that is."""
+        """Subscribe at `start`, and ask how far that is."""
         cluster = self._cluster
         until = min(until, time.monotonic() + cluster.options.operation_timeout)
         broker = yield from cluster.lookup.finding(self._name, until, CONSUMER)
@@ -146,7 +155,7 @@ class Question:
         return places(reply)
 
     def _close(self) -> None:
-        """Without waiting for the answer."""
+        """Close the consumer without waiting for the answer."""
         conn, self._conn = self._conn, None
         if conn is not None:
             with suppress(WireprotoError):
@@ -154,5 +163,5 @@ class Question:
 
 
 def _subscription() -> Subscription:
-    """One that two consumers may share, one after the other: its name is made here."""
+    """Make a subscription with a new name, which two consumers may use one after the other."""
     return Subscription(f"positions-{uuid.uuid4().hex[:12]}", EXCLUSIVE, durable=False, create_topic=False)

@@ -1,6 +1,4 @@
-"""``client.request``: any command of a client, to the broker that has to answer it.
-
-What it is: where a command goes, and how its answer is known.
+"""Sends any command of a client to the broker that has to answer it: ``client.request``.
 
     | command                                           | goes to                                        | gives                       |
     |---------------------------------------------------|------------------------------------------------|-----------------------------|
@@ -11,7 +9,7 @@ What it is: where a command goes, and how its answer is known.
     | FLOW, REDELIVER_UNACKNOWLEDGED_MESSAGES, PING, …  | the broker of `topic`, else a service address  | None: nothing answers them  |
 
 Producers, consumers and watchers that are opened here live on the client's own connection to that broker, which roles do not use; what is
-pushed to them (messages, updates) is dropped. Must not: retry, or answer what only the connection itself may say (CONNECT).
+pushed to them (messages, updates) is dropped. Nothing is retried, and what only the connection itself may send (CONNECT) is refused.
 """
 
 from __future__ import annotations
@@ -70,7 +68,7 @@ def request(cluster: PulsarCluster, message: Message, topic: str | None, entry: 
         raise OptionError(f"{message.DESCRIPTOR.name} is no command that a client may send by itself")
     if (entry is not None) != isinstance(command, api.CommandSend):
         raise OptionError("an entry goes with CommandSend, and only with it")
-    encode(command)  # says what is missing, before anything is sent
+    encode(command)  # raises OptionError for what is missing, before anything is sent
     conn = yield from _connection(cluster, command, topic, deadline)
     if isinstance(command, api.CommandSend):
         return (yield from _send(conn, command, entry or b"", deadline))
@@ -92,7 +90,7 @@ def _connection(cluster: PulsarCluster, command: Any, topic: str | None, deadlin
 
 
 def _send(conn: Connection, command: Any, entry: bytes, deadline: float) -> Steps[Any]:
-    """SEND has no request id: its receipt comes to the producer."""
+    """Send SEND, which has no request id: its receipt comes to the producer."""
     box = Mailbox(conn.loop)
     channel = producer_channel(command.producer_id)
     conn.route(channel, box)

@@ -1,15 +1,15 @@
-"""Where reading begins when the place asked for lies in a ledger that is deleted: the option `reset`.
+"""Decides where reading begins when the position asked for lies in a deleted ledger: the option `reset`.
 
-What it is: `is_gone` and `going_on`, sans-IO, and `first_ledgers`, steps for who does not stand at the place yet. Brokers delete whole
-ledgers, the oldest first, and begin at the first one that is left without a word; entries of a ledger are numbered without gaps, ledgers
-are not. So nothing tells whether there was more in a deleted ledger behind an entry that was read.
+`is_gone` and `going_on` are sans-IO; `first_ledgers` are steps, for roles that are not at the position yet. Brokers delete whole ledgers,
+the oldest first, and begin at the first one that is left without saying so; entries of a ledger are numbered without gaps, ledgers are not.
+So nothing shows whether a deleted ledger had more behind an entry that was read.
 
-    the place                          raise      earliest, nearest              latest
+    the position                       raise      earliest, nearest              latest
     at a record, or within a batch     DataLoss   the first entry that is left   the topic's end
     behind an entry                    the same: there may have been more
     of the compacted form of a topic   where it lies: that keeps records of deleted ledgers
 
-Must not: move anything in silence.
+Nothing is moved without an error or a line of the log.
 """
 
 from __future__ import annotations
@@ -32,16 +32,22 @@ if TYPE_CHECKING:
 
 
 def is_gone(place: MessageId, ledger: int, options: PulsarOptions) -> bool:
-    """Whether a place lies in a deleted ledger, of a partition that begins in `ledger`, or that gives it to who asks for the place."""
+    """Return whether a position lies in a deleted ledger.
+
+    Args:
+        place: the position. ledger: in which its partition begins now, or that a broker gives for this position. options: of the role.
+    """
     return 0 <= place.ledger < ledger and not options.read_compacted
 
 
 def is_behind(place: MessageId, end: tuple[int, int], mark: tuple[int, int]) -> bool:
-    """Whether a place lies behind all that its partition has, so that the broker has begun elsewhere, with its first entry (4.2.4).
+    """Return whether a position lies behind all that its partition has: then brokers (4.2.4) begin elsewhere, with the first entry.
 
     Args:
-        end: the last entry. mark: the one before that with which the broker begins. An open transaction keeps entries from being the last:
-            a place among them is begun at, and `mark` is not before the end.
+        place: the position.
+        end: the last entry.
+        mark: the entry before the one with which the broker begins. An open transaction keeps entries from being the last: a position among
+            them is begun at, and `mark` is not before the end.
     """
     if (place.ledger, place.entry) <= end or place.ledger < 0:
         return False
@@ -49,7 +55,7 @@ def is_behind(place: MessageId, end: tuple[int, int], mark: tuple[int, int]) -> 
 
 
 def going_on(place: MessageId, ledger: int, options: PulsarOptions, log: ClientLog) -> Request:
-    """Where to begin instead of a place that `is_gone`; the log is told. Raises DataLoss where the options say so."""
+    """Return where to begin instead of a position that `is_gone`, and warn of it in the log; raise DataLoss where the options say so."""
     what = f"what followed {place} in it, if anything," if place.after else str(place)
     if options.reset == "raise":
         text = f"ledger {place.ledger} is deleted, and {what} is gone: reading could go on in ledger {ledger}; seek, or set reset, to do so"
@@ -60,7 +66,7 @@ def going_on(place: MessageId, ledger: int, options: PulsarOptions, log: ClientL
 
 
 def passed_over(place: MessageId, ledger: int, log: ClientLog, where: str = "earliest") -> None:
-    """Tell the log that what followed a place may be gone, unread."""
+    """Warn in the log that what followed a position may be gone, unread."""
     text = "%s[%d]: the ledger of %s is deleted, and what was not read of it: it goes on at the %s that is there, in ledger %d or behind it"
     log.warning(("gone", place.topic, place.partition), text, place.topic, place.partition, place, where, ledger)
 
@@ -68,10 +74,11 @@ def passed_over(place: MessageId, ledger: int, log: ClientLog, where: str = "ear
 def first_ledgers(
     cluster: PulsarCluster, names: Mapping[TopicPartition, str], places: Mapping[TopicPartition, Request], deadline: float
 ) -> Steps[dict[TopicPartition, int]]:
-    """The ledger in which each partition begins now, of those that have a place in a ledger.
+    """Return the ledger in which each partition begins now, of those that have a position in a ledger. Steps.
 
     Args:
-        names: full name of each partition.
+        cluster: of the client. names: full name of each partition. places: what is asked of each partition. deadline: as
+            `time.monotonic()`.
     """
     topics: dict[str, list[TopicPartition]] = {}
     for key, place in places.items():

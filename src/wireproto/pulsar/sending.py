@@ -1,14 +1,14 @@
-"""Pulsar's way of sending: a batch is a SEND on its partition's connection, and a receipt comes for each, in order.
+"""Sends Pulsar's batches: each is a SEND on its partition's connection, and a receipt comes for each, in order.
 
-What it is: the `Wire` and the `Stamp` of a `flow.sender.Sender`; a key is a `PartitionProducer`, which is found by its producer id in what
-the broker pushes. Batches get their sequence ids when they first leave, and go under the same ones whenever they are sent again: after
-a loss all that is not acknowledged goes out once more, in order, before anything new, and a broker that de-duplicates drops what it has.
+Holds the `Wire` and the `Stamp` of a `flow.sender.Sender`; a key is a `PartitionProducer`, which is found by its producer id in what the
+broker pushes. Batches get their sequence ids when they first leave, and go under the same ones whenever they are sent again: after a loss
+all that is not acknowledged is sent once more, in order, before anything new, and a broker that deduplicates drops what it has.
 
     a link      a connection on which the broker has opened the partition's producer; there is none while it is opened again
     in flight   as much as there is: what follows on one connection is stored in that order; `identity` is the opening that a batch goes to
-    receipts    taken in by whoever reads, without the I/O thread
+    receipts    taken in by the thread that reads, without the I/O thread
 
-Must not: open producers (`partition_producer`), or choose partitions.
+Producers are opened by `partition_producer`, and partitions chosen by `producer`.
 """
 
 from __future__ import annotations
@@ -38,12 +38,17 @@ _UNBOUNDED = 1 << 60
 
 
 class SequenceIds(FreeStamp):
-    """Each record of a partition is one further, from where the producer began or its name was."""
+    """Numbers the records of each partition in turn, from where the producer began or its name had ended."""
 
     def __init__(self) -> None:
         super().__init__(_UNBOUNDED)
 
     def admit(self, queue: PartitionQueue, batch: OutBatch, now: float) -> bool:
+        """Note the opening of the producer that a batch goes to, and give it its sequence ids, once; always True.
+
+        Args:
+            queue: of the partition. batch: about to be sent. now: not used.
+        """
         partition: PartitionProducer = queue.key  # type: ignore[assignment]
         batch.identity = partition.epoch
         if batch.sequence < 0:
@@ -53,10 +58,11 @@ class SequenceIds(FreeStamp):
 
 
 class PulsarSender(WireCore):
-    """See the module.
+    """Sends the batches of one producer, or of one `PulsarTransactions`; see the module.
 
     Attributes:
-        core: the sender that this is the wire of. box: takes what brokers push to its producers.
+        core: the sender that this is the wire of.
+        box: takes what brokers push to its producers.
         transactional: whether its producers send in transactions.
     """
 
@@ -72,11 +78,11 @@ class PulsarSender(WireCore):
         self.core = Sender(self, SequenceIds(), pace, self._make_batch, alarm.set, time.monotonic, cluster.log)
 
     def join(self, partition: PartitionProducer) -> None:
-        """What the broker pushes under its id is its own from now on."""
+        """Deliver what brokers push to this producer's id."""
         self._partitions[partition.id] = partition
 
     def leave(self, partition: PartitionProducer) -> None:
-        """It is closed."""
+        """Forget a producer that is closed."""
         self._partitions.pop(partition.id, None)
         self.core.leave([partition])
 
@@ -87,50 +93,79 @@ class PulsarSender(WireCore):
     # -- requests: see flow.sender.Wire -------------------------------------------------------------------------
 
     def target(self, key: PartitionProducer) -> Connection | None:
+        """Return the connection on which a partition's producer is open, or None."""
         link = key.link
         return link if link is not None and not link.closed else None
 
     def crowded(self, link: Connection) -> bool:
+        """Return whether so many bytes are unsent on a connection that more should wait."""
         return link.unsent > _UNSENT_LIMIT
 
     def requests(self, link: Connection, batches: list[OutBatch]) -> Iterable[list[OutBatch]]:
+        """Return each batch by itself: a SEND has one."""
         return ([batch] for batch in batches)
 
     def transmit(self, link: Connection, batches: list[OutBatch]) -> None:
+        """Send one batch.
+
+        Args:
+            link: connection to the partition's broker. batches: one.
+
+        Raises:
+            ValueUnsupported: the packed batch is larger than the broker takes. UsageError: see `PartitionProducer.check_ids`.
+        """
         (batch,) = batches
         partition: PartitionProducer = batch.key
         partition.check_ids(batch)
         frame = self._frame(batch)
         if sum(map(len, frame)) > partition.max_size + FRAME_PADDING:
             raise ValueUnsupported("the packed batch is larger than the broker takes", topic=partition.topic)
-        # under the lock, so that it leaves before the broker is told of a loss or not at all: a producer that was opened again meanwhile
-        # on this connection would store it before those that are sent again, and one that is closed costs all others the connection
-        with self.core.lock, suppress(Disconnected, Closed):  # all that is in flight there comes back when the loss is told
+        # under the lock, so that it leaves before the producer is opened again or not at all: one that was opened again meanwhile on
+        # this connection would store it before those that are sent again, and one that is closed costs all others the connection
+        with self.core.lock, suppress(Disconnected, Closed):  # all that is in flight there is sent again when the loss is noticed
             if partition.link is link and partition.epoch == batch.identity:
                 link.send(frame)
 
     def _frame(self, batch: OutBatch) -> list[Any]:
-        """The SEND of a batch that has its numbers."""
+        """Return the SEND of a batch that has its sequence ids."""
         frame: list[Any] = batch.builder.seal(batch.key.id, batch.sequence, time.time_ns() // 1_000_000)
         return frame
 
     def lost(self, trouble: WireprotoError | None) -> Verdict:
-        """What becomes of a batch whose receipt will not come, since its producer is opened anew."""
+        """Return the verdict on a batch whose receipt was lost with the connection: it is sent again.
+
+        Args:
+            trouble: how the connection was lost, or None.
+        """
         return Again(trouble, now=True, doubtful=True)
 
     def drop(self, link: Connection) -> None:
+        """Close a connection, since a signal handler broke into the sending of a batch."""
         link.close("a signal broke into the sending of a batch")
 
     def want(self, keys: set[PartitionProducer]) -> None:
-        """Each comes back by itself."""
+        """Do nothing: partitions without a connection open their producers again by themselves."""
 
     def failed(self, batch: OutBatch, why: WireprotoError) -> None:
+        """Report a batch that failed to its producer.
+
+        With the option `first_sequence` all that waits for the partition fails, too: the user repeats from there with the same ids, and a
+        broker would drop records under ids that it has stored others with.
+
+        Args:
+            batch: that failed. why: its error.
+        """
         batch.owner.failed(batch, why)
         if self._options.first_sequence is not None:
-            # whoever says the ids repeats from there: what was stored behind this would make the broker drop it, and its ids be another's
+            # what was stored behind this batch would make the broker drop it when the user repeats it under its ids
             self.core.fail([batch.key], why)
 
     def overdue(self, batch: OutBatch, trouble: str) -> WireprotoError:
+        """Return the error of a batch that was not acknowledged within the delivery timeout.
+
+        Args:
+            batch: that is late. trouble: what kept it, as text.
+        """
         partition: PartitionProducer = batch.key
         text = f"not acknowledged within {self._options.delivery_timeout:g} s"
         if batch.attempts:
@@ -140,15 +175,20 @@ class PulsarSender(WireCore):
 
     @staticmethod
     def _leave_silence(link: Connection | None, batch: OutBatch) -> None:
-        """A connection that has brought nothing since the batch was made is given up: what follows would end as this did, for as long as it
-        takes to find that nobody is there."""
+        """Close a connection that has brought nothing since the batch was made.
+
+        Later batches would end as this one did, until the loss is noticed.
+        """
         if link is not None and batch.identity == batch.key.epoch and link.last_read < batch.created and not link.held_back:
             link.close("nothing came since a batch was sent whose time is over")
 
     # -- what brokers push --------------------------------------------------------------------------------------
 
     def _receipt(self, item: Push) -> bool:
-        """Take in a receipt as most are; False leaves it to `_pushed`. A signal may end this anywhere, and `_pushed` do it all again."""
+        """Take in an ordinary receipt; False leaves it to `_pushed`.
+
+        A signal handler may end this anywhere, and `_pushed` does it all again.
+        """
         found = pulsar_receipt(item.frame)
         if found is None:
             return False
@@ -158,7 +198,7 @@ class PulsarSender(WireCore):
         return True
 
     def _pushed(self, item: Any) -> None:
-        """I/O thread."""
+        """Take in what a broker pushed. I/O thread."""
         if not isinstance(item, Push) or self._receipt(item):
             return
         try:

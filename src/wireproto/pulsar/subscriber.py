@@ -1,13 +1,14 @@
 """Keeps partitions subscribed, whatever happens: one task a partition, run by the I/O thread.
 
-    look the broker up ── connect ── SUBSCRIBE ── (where does the mark stand?) ── open until it is gone ── again, for ever
+    look the broker up ── connect ── SUBSCRIBE ── (ask for the mark-delete position) ── open until it is gone ── again, for ever
               └──────────────┴───────────┴── refused, lost, late: a pause that grows, and again
 
-What it is: the way from a partition's name to a consumer that is open, and back to its beginning when the connection is lost or the broker
-closes the consumer. What it finds goes to the role through the role's mailbox, between the frames and in order with them; the role's thread
-alone changes the partition's state. All partitions of a role open beside each other: look-ups and SUBSCRIBEs share connections.
-Nothing that a broker answers ends a task: what is refused now may be taken later. Whether to tell the user is the role's matter.
-Must not: grant permits, or touch what the role's thread owns but to read where to begin.
+Goes from a partition's name to a consumer that is open, and back to the beginning when the connection is lost or the broker closes the
+consumer. Events go to the role through the role's mailbox, between the frames and in order with them; the role's thread alone changes the
+partition's state. All partitions of a role are opened at the same time: look-ups and SUBSCRIBEs share connections.
+
+No answer of a broker ends a task: what is refused now may be accepted later. The role decides whether to raise it. The tasks grant no
+permits, and of what the role's thread owns they only read where to begin.
 """
 
 from __future__ import annotations
@@ -37,14 +38,20 @@ Place = tuple[int, int]
 
 
 class SubscriptionTask:
-    """One partition's subscription, from `Subscriber.begin` until it is ended.
+    """Keeps one partition subscribed, from `Subscriber.begin` to `Subscriber.end`.
 
     Attributes:
-        known: whether a broker has, or may have, taken a SUBSCRIBE: one that stands in the way of the next may be our own.
-        conn, consumer, gone: of the last SUBSCRIBE; `gone` is set when it is over.
-        doubt: the broker closed the consumer, as it does when the mark is moved.
-        fruitful: something came of it, so that the next attempt need not wait.
-        failure: why the last attempt failed, until the role has taken notice. failures: in a row. stage: what is being waited for.
+        part: the partition.
+        known: whether a broker has, or may have, accepted a SUBSCRIBE: a consumer that is in the way of the next may be our own.
+        conn, consumer: connection and consumer id of the last SUBSCRIBE.
+        gone: event that is set when that consumer is over.
+        answered: event that is set when a request about it is answered, or the consumer is over.
+        doubt: whether the broker closed the consumer, as it does when the mark-delete position is moved.
+        fruitful: whether messages came, so that the next attempt need not wait.
+        failure: why the last attempt failed, until the role has taken notice.
+        failures: number of failed attempts in a row.
+        stage: what is being waited for, for error texts.
+        task: runs the steps.
     """
 
     def __init__(self, part: SubscriptionState, never: Event) -> None:
@@ -61,14 +68,14 @@ class SubscriptionTask:
         self.task: Task[None] | None = None
 
     def lost(self) -> None:
-        """The consumer is gone at its broker, or will not come. Any thread."""
+        """Note that the consumer is gone at its broker, or will not come. Any thread."""
         self.gone.set()
         self.answered.set()
 
 
 @dataclass(frozen=True, slots=True)
 class BegunEvent:
-    """SUBSCRIBE is about to be sent: what comes for the consumers before it does not count any more."""
+    """SUBSCRIBE is about to be sent: what comes for earlier consumers does not count any more."""
 
     subscription_task: SubscriptionTask
     consumer: int
@@ -77,7 +84,11 @@ class BegunEvent:
 
 @dataclass(frozen=True, slots=True)
 class OpenedEvent:
-    """SUBSCRIBE was answered; `mark`: the place up to which all is acknowledged, where it was asked for. `doubt`: as of the `SubscriptionTask`."""
+    """SUBSCRIBE was answered.
+
+    Attributes:
+        gone: event of this consumer's end. mark: the mark-delete position, where it was asked for. doubt: as of the `SubscriptionTask`.
+    """
 
     subscription_task: SubscriptionTask
     consumer: int
@@ -88,7 +99,7 @@ class OpenedEvent:
 
 @dataclass(frozen=True, slots=True)
 class MarkedEvent:
-    """Where the mark of a consumer stands that is open: `mark_of` was answered."""
+    """The mark-delete position of a consumer that is open: the answer to `mark_of`."""
 
     subscription_task: SubscriptionTask
     consumer: int
@@ -112,7 +123,7 @@ class FailedEvent:
 
 @dataclass(frozen=True, slots=True)
 class GrownEvent:
-    """A topic has these partitions, too."""
+    """A topic has new partitions: (number, full name) of each."""
 
     topic: str
     names: Sequence[tuple[int, str]]
@@ -122,8 +133,9 @@ class Subscriber:
     """The subscriptions of one role.
 
     Args:
-        box: where news goes, and what brokers send to the consumers.
-        marks: ask for the mark of each subscription when it is open again.
+        cluster: of the client.
+        box: gets the events, and what brokers send to the consumers.
+        marks: whether to ask for the mark-delete position of each subscription when it is open again.
     """
 
     def __init__(self, cluster: PulsarCluster, box: Mailbox, *, marks: bool) -> None:
@@ -136,14 +148,14 @@ class Subscriber:
         self._watched: set[Connection] = set()
 
     def begin(self, part: SubscriptionState) -> SubscriptionTask:
-        """Have a partition subscribed from now on."""
+        """Keep a partition subscribed from now on."""
         subscription_task = SubscriptionTask(part, Event(self._loop))
         self._subscription_tasks.add(subscription_task)
         subscription_task.task = self._cluster.tasks.spawn(self._tend(subscription_task), f"subscribing to {part.name}")
         return subscription_task
 
     def end(self, subscription_task: SubscriptionTask, *, closed: bool) -> None:
-        """No more of it: its consumer is closed at the broker without waiting for the answer, unless it is `closed` there already."""
+        """Stop that; close the consumer at the broker without waiting for the answer, unless it is `closed` there already."""
         self._subscription_tasks.discard(subscription_task)
         if closed:
             subscription_task.conn = None
@@ -153,7 +165,7 @@ class Subscriber:
         )
 
     def mark_of(self, subscription_task: SubscriptionTask) -> None:
-        """Ask where the mark of an open subscription stands; `MarkedEvent` tells. An answer that does not come is not missed."""
+        """Ask for the mark-delete position of an open subscription; the answer is a `MarkedEvent`. It does not matter if none comes."""
         conn, consumer = subscription_task.conn, subscription_task.consumer
         if not (self._marks and subscription_task.part.kept) or conn is None:
             return
@@ -168,13 +180,17 @@ class Subscriber:
             after(call, answered)
 
     def hang_up(self) -> None:
-        """Close the role's own connections; whoever lives opens them again."""
+        """Close the role's own connections; tasks that still run open them again."""
         for conn in self._watched:
             self._cluster.drop(conn)
         self._watched = set()
 
     def watch(self, topics: dict[str, int], interval: float) -> Task[None]:
-        """Tell of the partitions that topics get; from the number of those that each has."""
+        """Put a `GrownEvent` into the mailbox for each topic that gets partitions.
+
+        Args:
+            topics: the number of partitions known, by topic. interval: seconds between two look-ups.
+        """
         return self._cluster.tasks.spawn(self._watch(topics, interval), "looking for new partitions")
 
     # -- in the I/O thread ------------------------------------------------------------------------------------------
@@ -231,15 +247,14 @@ class Subscriber:
         except BaseException as why:
             conn.route(consumer_channel(consumer), None)
             if taken or not isinstance(why, PulsarError):
-                subscription_task.known = True  # it may have been done all the same, and stand in the next attempt's way for a while
+                subscription_task.known = True  # the broker may have done it all the same, which is in the next attempt's way for a while
                 self._close(subscription_task)
             raise
         self._box.put(OpenedEvent(subscription_task, consumer, gone, mark, subscription_task.doubt))
         subscription_task.known, subscription_task.doubt = True, False
 
     def _mark(self, subscription_task: SubscriptionTask, conn: Connection, until: float) -> Steps[Place | None]:
-        """Where the mark stands, before anything is taken for what was handed out already. Only where it may have been moved must it be
-        known."""
+        """Return the mark-delete position, which has to be known only where it may have been moved."""
         try:
             return _place(
                 (yield from self._ask(subscription_task, conn, api.CommandGetLastMessageId(consumer_id=subscription_task.consumer), until))
@@ -250,7 +265,7 @@ class Subscriber:
             return None
 
     def _ask(self, subscription_task: SubscriptionTask, conn: Connection, command: Any, until: float) -> Steps[Any]:
-        """A request about the consumer, given up when that is closed meanwhile: then it may never be answered."""
+        """Send a request about the consumer; give it up when that is closed meanwhile, since it may never be answered then."""
         command.request_id = conn.next_token()
         call = conn.submit(command.request_id, encode(command))
         answered = subscription_task.answered = Event(self._loop)
@@ -265,7 +280,7 @@ class Subscriber:
         raise TimedOut(f"no answer to {type(command).__name__} in time", peer=conn.peer)
 
     def _close(self, subscription_task: SubscriptionTask) -> None:
-        """CLOSE_CONSUMER without waiting for the answer."""
+        """Send CLOSE_CONSUMER without waiting for the answer."""
         conn = subscription_task.conn
         if conn is not None:
             conn.route(consumer_channel(subscription_task.consumer), None)
@@ -296,7 +311,11 @@ class Subscriber:
 
 
 def looked(waits: Waits, interval: float, well: bool) -> float:
-    """Seconds to the next look for new partitions: the usual ones; soon where one failed, which an outage in that moment makes it."""
+    """Return the seconds to the next look-up of new partitions: `interval`, or fewer after a failure, which a brief outage may have caused.
+
+    Args:
+        waits: the pauses after failures. interval: seconds after a success. well: whether the look-up succeeded.
+    """
     if not well:
         return min(interval, waits.next())
     waits.over()
@@ -304,7 +323,7 @@ def looked(waits: Waits, interval: float, well: bool) -> float:
 
 
 def places(reply: api.CommandGetLastMessageIdResponse) -> tuple[Place, Place]:
-    """(place of the last message, place before which all is acknowledged), each (ledger, entry), entry -1 for none."""
+    """Return the place of the last message and the mark-delete position of a reply: (ledger, entry) each, entry -1 for none."""
     last, done = reply.last_message_id, _place(reply)
     end = (signed(last.ledgerId), signed(last.entryId))
     return (end if end[1] >= 0 else done), done

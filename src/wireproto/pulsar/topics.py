@@ -1,4 +1,4 @@
-"""Topic names: what a user writes, and the full name that the broker wants.
+"""Parses topic names: what a user writes, and the full name that the broker wants.
 
     given                                full
     ``t``                                ``persistent://public/default/t``
@@ -6,7 +6,7 @@
     ``[non-]persistent://tenant/ns/t``   itself
     partition 3 of it                    ``…/t-partition-3``
 
-What it is: pure text. Must not: ask whether a topic exists.
+Pure text: whether a topic exists is not known here.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class TopicName:
         return f"{self.domain}/{self.tenant}/{self.namespace}/{quote(self.local, safe='')}"
 
     def of_partition(self, partition: int) -> str:
-        """The full name of one partition; -1 gives the topic itself."""
+        """Return the full name of one partition; -1 gives the topic itself."""
         return str(self) if partition < 0 else f"{self}{_MARK}{partition}"
 
 
 def parse_topic(name: str) -> TopicName:
-    """Read a topic name as users write it; raises OptionError saying what is wrong."""
+    """Read a topic name as users write it; raise OptionError with what is wrong."""
     domain, scheme, rest = name.partition("://")
     if not scheme:
         domain, rest = "persistent", name
@@ -69,13 +69,13 @@ def parse_topic(name: str) -> TopicName:
 
 
 def without_partition(name: str) -> str:
-    """A full name without its partition's suffix."""
+    """Return a full name without its partition's suffix."""
     topic = parse_topic(name)
     return name if topic.partition < 0 else name.rpartition(_MARK)[0]
 
 
 def short(name: str) -> str:
-    """The shortest form that `parse_topic` reads as the same topic."""
+    """Return the shortest form that `parse_topic` reads as the same topic."""
     prefix = "persistent://public/default/"
     tail = name.removeprefix(prefix)
     return tail if tail != name and "/" not in tail else name

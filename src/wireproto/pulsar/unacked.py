@@ -1,17 +1,15 @@
-"""What a worker has of one partition of a shared subscription, message by message.
+"""Keeps what a worker has of one partition of a shared subscription, message by message.
 
-What it is: sans-IO. Entries in hand, and what was acknowledged of them; a broker may send an entry again that is in hand, or that was
-fetched before it heard of an acknowledgement.
+Sans-IO; sends nothing. Holds the entries in hand, and which of their messages were acknowledged; a broker may send an entry again that is
+in hand, or that was fetched before it received an acknowledgement.
 
-    wanted     nobody has acknowledged it yet      held      with the user         delayed   released, to be given back later; or with a
+    wanted     not acknowledged by anybody yet     held      with the user         delayed   released, to be given back later; or with a
     waiting    decoded, not handed out yet         done      acknowledged since the          transaction, until that has ended
                                                              consumer was opened   owed      of these: the broker has not answered yet
 
-What is owed is passed over whenever it comes, by whichever consumer, and an entry that has some is kept for that.
-A broker counts how often it sent an entry again, for whichever message of it; what of that was not for a message, as this worker knows, is
-left out of the message's own count.
-
-Must not: send anything.
+What is owed is passed over whenever it comes, by whichever consumer, and an entry that has some is kept for that. A broker counts how often
+it sent an entry again, for whichever message of it; redeliveries that were not for a message, as this worker knows, are left out of the
+message's own count.
 """
 
 from __future__ import annotations
@@ -25,17 +23,18 @@ if TYPE_CHECKING:
 Key = tuple[int, int]
 """(ledger, entry)"""
 KEPT = 1000
-"""Entries whose counts are kept; some go to other workers, and nobody says so."""
+"""Entries whose counts are kept; some are redelivered to other workers, which this one is not informed of."""
 
 
 @dataclass(slots=True, eq=False)
 class InHand:
-    """An entry that this worker has messages of, by their indexes.
+    """An entry that this worker has messages of, by their indexes; see the module for the sets.
 
     Attributes:
-        part, key: where it is.
-        size: messages in the batch, 0 outside one. sent: times that it was sent again, as the broker said last.
-        consumer: id of the one that it came to last.
+        part: its partition. key: its ledger and entry.
+        size: messages in the batch, 0 outside one.
+        sent: number of redeliveries, as the broker said last.
+        consumer: consumer id that it came to last.
     """
 
     part: PartitionConsumer
@@ -56,7 +55,7 @@ class InHand:
         return not (self.held or self.waiting or self.delayed)
 
     def arrives_first(self, indexes: list[int]) -> bool:
-        """Its messages have come, of which this worker had nothing; False: it had something, and nothing was done."""
+        """Take in the messages of an entry of which this worker had nothing; return False, and change nothing, where it had something."""
         if self.wanted or self.done or self.held or self.delayed or self.waiting:
             return False
         self.wanted.update(indexes)
@@ -64,7 +63,7 @@ class InHand:
         return True
 
     def arrives(self, index: int) -> bool:
-        """A message has come; whether it is to be handed out."""
+        """Take in a message; return whether it is to be handed out."""
         if index in self.held or index in self.waiting or index in self.done or index in self.delayed:
             return False
         self.wanted.add(index)
@@ -76,7 +75,9 @@ class Unacked:
     """The entries of one partition.
 
     Attributes:
-        entries: those that this worker has messages of. owing: those that have something owed.
+        entries: those that this worker has messages of.
+        owing: those with acknowledgements that are owed.
+        looked_at: number of frames that have come.
     """
 
     def __init__(self, part: PartitionConsumer) -> None:
@@ -85,10 +86,10 @@ class Unacked:
         self.owing: dict[Key, InHand] = {}
         self.looked_at = 0
         self._unmet: dict[Key, dict[int, int]] = {}  # times that a message was sent again and not handed out, by index
-        self._done: dict[Key, int] = {}  # acknowledged whole, oldest first: passed over until so many frames were looked at
+        self._done: dict[Key, int] = {}  # acknowledged whole, oldest first: passed over until `looked_at` has this value
 
     def begins(self) -> None:
-        """A new consumer: what was not handed out yet comes again, without what the broker was told is done."""
+        """Prepare for a new consumer: what was not handed out is redelivered, without what the broker was sent an acknowledgement of."""
         self._done.clear()
         for entry in self.owing.values():
             entry.done &= entry.owed
@@ -98,7 +99,11 @@ class Unacked:
             self._drop_idle(key, entry)
 
     def looks_at(self, key: Key, size: int) -> InHand | None:
-        """An entry has come; None: all of it was acknowledged before it was fetched."""
+        """Take in an entry; return None when all of it was acknowledged before it was fetched.
+
+        Args:
+            key: its ledger and entry. size: messages in the batch, 0 outside one.
+        """
         self.looked_at += 1
         if key in self._done:
             return None
@@ -113,7 +118,14 @@ class Unacked:
         return entry
 
     def attempt(self, key: Key, index: int, sent: int) -> int | None:
-        """A message has come with its entry, sent again so often: which time it is handed out now, from 1; None: it is not to be."""
+        """Take in a message of an entry that has come.
+
+        Args:
+            key: of the entry. index: of the message. sent: number of redeliveries of the entry.
+
+        Returns:
+            which time the message is handed out now, from 1; None: it is not to be.
+        """
         entry = self.entries[key]
         if entry.arrives(index):
             return 1 + max(0, sent - self._unmet.get(key, {}).get(index, 0))
@@ -128,17 +140,18 @@ class Unacked:
             del self._unmet[next(iter(self._unmet))]
 
     def exhausted(self, key: Key) -> bool:
-        """Every message of it was looked at; whether nothing of it is left for anybody."""
+        """Return whether nothing of an entry is left to acknowledge, after each of its messages was taken in; it is forgotten then."""
         if self.entries[key].wanted:
             return False
         del self.entries[key]
         return True
 
     def acknowledged(self, key: Key, index: int, ahead: int) -> None:
-        """One message is done. In hand to the last, so that what a signal breaks into may be done again.
+        """Note that one message is done. It is in hand to the last, so that what a signal handler breaks into may be done again.
 
         Args:
-            ahead: frames that may have been sent before the broker heard of it.
+            key: of the entry. index: of the message.
+            ahead: frames that may have been sent before the broker received the acknowledgement.
         """
         entry = self.entries[key]
         entry.done.add(index)
@@ -152,7 +165,11 @@ class Unacked:
         del self.entries[key]
 
     def owes(self, entry: InHand, index: int, waiting: dict[InHand, None]) -> None:
-        """One message is done, and the broker is told so with all that waits. In hand to the last, as in `acknowledged`."""
+        """Note that one message is done, and that its acknowledgement waits. It is in hand to the last, as in `acknowledged`.
+
+        Args:
+            entry: of the message. index: of the message. waiting: gets the entry.
+        """
         key = entry.key
         entry.owed.add(index)
         entry.done.add(index)
@@ -165,14 +182,18 @@ class Unacked:
         entry.held.discard(index)
 
     def owes_not(self, entry: InHand, index: int) -> None:
-        """One message is not done: it is in hand still, for a signal handler raised while it was acknowledged."""
+        """Note that one message is not done: it is in hand still, since a signal handler raised while it was acknowledged."""
         entry.wanted.add(index)
         self.entries[entry.key] = entry
         entry.done.discard(index)
         self.settled(entry, {index}, 0)
 
     def settled(self, entry: InHand, indexes: set[int], ahead: int) -> None:
-        """The broker has heard that so many of an entry's messages are done. `ahead` is as in `acknowledged`."""
+        """Note that the broker has taken acknowledgements of an entry's messages.
+
+        Args:
+            entry: of the messages. indexes: of the messages. ahead: as in `acknowledged`.
+        """
         entry.owed -= indexes
         if entry.owed or self.owing.get(entry.key) is not entry:
             return
@@ -181,14 +202,14 @@ class Unacked:
         del self.owing[entry.key]
 
     def refused(self, entry: InHand, indexes: set[int]) -> None:
-        """The broker does not take so many of an entry's messages for done: they come again."""
+        """Note that the broker has refused acknowledgements of an entry's messages: they are redelivered."""
         indexes &= entry.owed
         entry.done -= indexes
         entry.wanted |= indexes
         self.settled(entry, indexes, 0)
 
     def released(self, key: Key, index: int) -> None:
-        """One message is given back, and what of its entry was not handed out comes again with it. May be said again."""
+        """Note that one message is given back; what of its entry was not handed out is redelivered with it. May be repeated."""
         entry = self.entries.get(key)
         if entry is None:
             return
@@ -199,14 +220,14 @@ class Unacked:
         self._drop_idle(key, entry)
 
     def back(self, key: Key, index: int) -> None:
-        """A message whose delay is over is nobody's until it comes again."""
+        """Note that the delay of a message is over: it is in no worker's hands until it is redelivered."""
         entry = self.entries.get(key)
         if entry is not None:
             entry.delayed.discard(index)
             self._drop_idle(key, entry)
 
     def forget(self) -> None:
-        """What was acknowledged long ago is not on its way any more."""
+        """Forget what was acknowledged so long ago that it cannot be in flight any more."""
         while self._done:
             oldest, until = next(iter(self._done.items()))
             if self.looked_at < until:
