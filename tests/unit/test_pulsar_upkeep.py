@@ -278,7 +278,7 @@ def test_a_connection_is_listened_to_once_however_often_its_consumers_come_back(
     with serving() as server, wireproto.connect(server.url) as client, client.consumer("t", "group") as consumer:
         conn: Any = Listened()
         for _ in range(3):
-            consumer._stream._subscriber._hear_of(conn)
+            consumer._stream._subscriber._watch_loss(conn)
         assert conn.listeners == 1
         consumer._stream._subscriber._watched.discard(conn)
 

@@ -295,14 +295,14 @@ class PulsarAdmin(Closing):
             ConsumerBusy: it has members, which alone may acknowledge. TopicNotFound: there is no such topic.
             OptionError: a position is not Pulsar's, or there is no such partition. TimedOut: not all was acknowledged in time.
         """
-        hold = PinnedSubscription(self._cluster, group)
+        pinned = PinnedSubscription(self._cluster, group)
         deadline = deadline_after(timeout)
         try:
-            yield from steps(hold.move)(places, timeout=timeout)
+            yield from steps(pinned.move)(places, timeout=timeout)
         except BaseException:
-            hold.end()
+            pinned.end()
             raise
-        yield from hold.ending(max(1.0, deadline - time.monotonic()))
+        yield from pinned.ending(max(1.0, deadline - time.monotonic()))
         return frozenset()
 
     @operation

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 MAX_BODY = 64 << 20
 MAX_REDIRECTS = 5
 READ = 64 << 10
-_TELLING = 1.0
+_ERROR_GRACE = 1.0
 """Seconds to wait for a request beyond its deadline, so that its own error is raised and not only that it was late."""
 
 
@@ -93,7 +93,7 @@ class AdminHttp:
         trouble: ServiceNotReady | None = None
         while True:
             try:
-                return (yield from offloaded(self._loop, deadline + _TELLING, self._call, method, url, deadline, data, topic, kind))
+                return (yield from offloaded(self._loop, deadline + _ERROR_GRACE, self._call, method, url, deadline, data, topic, kind))
             except TimedOut:
                 if trouble is None:
                     raise

@@ -580,7 +580,7 @@ class MessageStream:
         before = target.consumer_id = part.id
         part.flowing = False
         assert part.subscription_task is not None
-        part.subscription_task.fruitful = True  # so that it is opened again at once
+        part.subscription_task.made_progress = True  # so that it is opened again at once
         yield from self.ask(part, target, deadline)
         if part.id == before:
             self.lost(part)
@@ -590,7 +590,7 @@ class MessageStream:
         """Subscribe again, so that what is not acknowledged is redelivered. Steps; `attached` waits for that."""
         yield from self.attached(part, deadline)
         assert part.subscription_task is not None
-        part.subscription_task.fruitful = True  # so that it is opened again at once
+        part.subscription_task.made_progress = True  # so that it is opened again at once
         with suppress(ConsumerNotFound, Disconnected):
             yield from self.ask(part, api.CommandCloseConsumer(consumer_id=part.id), deadline)
         self.lost(part)

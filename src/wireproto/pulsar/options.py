@@ -30,42 +30,42 @@ class PulsarOptions(CommonOptions):
     Attributes:
         admin: URL of the admin HTTP interface of one host (``http://host:8080``), for what the binary protocol cannot do.
         listener: name of the advertised listener to look topics up by.
-        operation_timeout: seconds for one attempt of what happens in the background.
-        metadata_max_age: seconds after which it is asked how many partitions a topic has by now.
-        keep_alive: seconds of a broker's silence after which it is asked whether it is there, and after as many again given up.
+        operation_timeout: seconds for one attempt of an operation in the background.
+        metadata_max_age: seconds between two look-ups of the number of partitions that a topic has.
+        keep_alive: seconds of a broker's silence after which a PING is sent to it, and after as many again the connection closed.
 
-        compression: of what producers send.
+        compression: codec of what producers send.
         batching: collect records into batches; a batch of one is a batch. ``key``: of one key each, for key-shared queues.
         batch_size, batch_records: bytes and records that close a batch.
         linger: seconds after its first record that close a batch.
         hashing: of keys to partitions: ``java`` (String.hashCode) or ``murmur3``.
         keyless: partition of records without a key: ``sticky`` (a batch to each in turn) or ``round-robin``.
-        producer_name: a fixed one; with deduplication on the broker it goes on after its last sequence id. None: the broker names it.
+        producer_name: a fixed name; with deduplication on the broker sequence ids continue after its last one. None: the broker names it.
         first_sequence: sequence id of a producer's first record in each partition; a broker that de-duplicates drops what it has under the
-            producer's name from there on. None: it goes on after the last one.
+            producer's name from there on. None: ids continue after the last one.
         access_mode: of a producer: ``shared``; ``exclusive``: alone on its topic, or refused with ProducerFenced;
-            ``exclusive-with-fencing``: alone, and whoever was there is fenced.
-        topic_epoch: of a producer that is alone on a topic without partitions: what `producer.topic_epochs` told a life of the same program
-            before. It is refused with ProducerFenced if another one was alone there since. None: it takes the next one.
+            ``exclusive-with-fencing``: alone, and producers that were there before are fenced.
+        topic_epoch: of a producer that is alone on a topic without partitions: what `producer.topic_epochs` returned in an earlier run of
+            the same program. It is refused with ProducerFenced if another producer was alone there since. None: it takes the next epoch.
         delivery_timeout: seconds after which an unacknowledged record fails.
-        transaction_timeout: how long a transaction may take before its coordinator rolls it back.
+        transaction_timeout: seconds after which a transaction that has not ended is rolled back by its coordinator.
 
         create_topic: reading may create the topic, where the broker allows that.
         read_compacted: read the compacted form of the topic.
-        reset: what to do when the place to begin at is gone (its ledger was deleted): ``raise``, or go on at the ``earliest`` or ``latest``
-            record, or at the ``nearest`` of what was not read: the earliest.
+        reset: what to do when the position to begin at is gone (its ledger was deleted): ``raise``, or continue at the ``earliest`` or
+            ``latest`` record, or at the ``nearest`` of what was not read, which is the earliest.
         check_crc: verify the checksum of each entry.
-        on_corrupt: what a role does at an entry that cannot be read: ``raise``, or ``skip`` it (`batch.columns.skipped` tells).
+        on_corrupt: what a role does at an entry that cannot be read: ``raise``, or ``skip`` it (`batch.columns.skipped` lists why).
         columns: names of the columns that a Reader or Consumer decodes; None: ledger, entry, index, timestamp, key, value, headers.
         receive_memory: bytes that one role reads ahead; permits are granted for that much.
         receive_messages: messages that a QueueConsumer has ahead of `receive` at most, which no other worker gets meanwhile: divided among
             the partitions, one each at least. A batch comes whole.
         ack_group_time: seconds for which a QueueConsumer's acks wait for others to go to the broker with them, up to 1,000 entries; 0: each
             goes alone, and `ack` waits for its answer.
-        consumer_name: shown in statistics; decides who of a failover subscription's members is fed.
+        consumer_name: shown in statistics; decides which member of a failover subscription is active.
         mode: of a Consumer: ``failover`` or ``exclusive``; of a QueueConsumer: ``shared`` or ``key-shared``.
         priority: of a failover or shared consumer, 0 first.
-        auto_commit: a Consumer commits what earlier polls handed out by itself: in a later poll and on close.
+        auto_commit: a Consumer commits by itself what earlier polls returned: in a later poll and on close.
         auto_commit_interval: seconds between such commits; 0: in every poll.
     """
 

@@ -84,14 +84,14 @@ class PartitionConsumer(SubscriptionState):
         """
         self.permits.handed(messages, size)
         if new and self.subscription_task is not None:
-            self.subscription_task.fruitful = True
+            self.subscription_task.made_progress = True
         self.flow()
 
     def arrived(self, messages: int, size: int) -> None:
         """Note that `messages` of `size` bytes were decoded; `left` follows as they are handed out."""
         self.permits.measured(messages, size)
         if self.subscription_task is not None:
-            self.subscription_task.fruitful = True
+            self.subscription_task.made_progress = True
 
     def left(self, messages: int) -> None:
         """Count messages of those that `arrived` and are not kept any more, and grant more."""

@@ -146,7 +146,7 @@ class PartitionProducer:
         self.topic_epoch = options.topic_epoch
         self._waits = Waits(RETRY)
         self._opened_at = 0.0
-        self._fruitful = True  # whether anything was acknowledged since the producer was opened
+        self._made_progress = True  # whether anything was acknowledged since the producer was opened
 
     def __repr__(self) -> str:
         return f"{self.topic}[{self.number}]"
@@ -277,7 +277,7 @@ class PartitionProducer:
         if before is not None and before is not conn:
             self._let_go(before)
         self._opened_at = time.monotonic()
-        self._fruitful = False
+        self._made_progress = False
 
     def lost(self, conn: Connection, why: Exception) -> None:
         """Take all batches in flight back, and open the producer again: the connection is gone, or the broker closed the producer.
@@ -291,7 +291,7 @@ class PartitionProducer:
             if self.link is not conn or self._queue.error is not None:
                 return
             self.link = None
-            steady = self._fruitful or time.monotonic() - self._opened_at > RETRY.ceiling
+            steady = self._made_progress or time.monotonic() - self._opened_at > RETRY.ceiling
             if steady:
                 self._waits.over()
             pause = 0.0 if steady else self._waits.next()
@@ -371,7 +371,7 @@ class PartitionProducer:
                         conn.close(f"receipt for sequence id {sequence} while {head.sequence} is the oldest on its way")
                     return
             self._settling = head
-            self._fruitful = True
+            self._made_progress = True
             self._waits.over()
         self._core.stored(head, place)
         self._settling = None

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _ROUND = 64
 """Bytes that a row is counted with, at most, beside its key, value and headers."""
-_TELLING = 0.5
+_ERROR_GRACE = 0.5
 """Seconds to wait for a task beyond its deadline, so that its own error is raised and not only that it was late."""
 
 
@@ -106,7 +106,7 @@ class PulsarProducer(BatchProducer):
         begun = [self._cluster.tasks.spawn(one.opening(deadline), f"open {one}") for one in self._partitions]
         try:
             for task in begun:
-                if not task.done and not (yield task, deadline + _TELLING):
+                if not task.done and not (yield task, deadline + _ERROR_GRACE):
                     raise TimedOut(f"{task.name}: not done in time")
                 task.result()
         finally:

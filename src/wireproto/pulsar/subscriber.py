@@ -47,7 +47,7 @@ class SubscriptionTask:
         gone: event that is set when that consumer is over.
         answered: event that is set when a request about it is answered, or the consumer is over.
         doubt: whether the broker closed the consumer, as it does when the mark-delete position is moved.
-        fruitful: whether messages came, so that the next attempt need not wait.
+        made_progress: whether messages came, so that the next attempt need not wait.
         failure: why the last attempt failed, until the role has taken notice.
         failures: number of failed attempts in a row.
         stage: what is being waited for, for error texts.
@@ -61,7 +61,7 @@ class SubscriptionTask:
         self.consumer = 0
         self.gone = self.answered = never
         self.doubt = False
-        self.fruitful = False
+        self.made_progress = False
         self.failure: Exception | None = None
         self.failures = 0
         self.stage = "not begun"
@@ -215,7 +215,7 @@ class Subscriber:
             except Closed:
                 self._close(subscription_task)
                 raise
-            if subscription_task.fruitful or time.monotonic() - since > RETRY.ceiling:
+            if subscription_task.made_progress or time.monotonic() - since > RETRY.ceiling:
                 waits.over()
             else:
                 yield time.monotonic() + waits.next()
@@ -229,11 +229,11 @@ class Subscriber:
         subscription_task.stage = f"its broker {broker.address[0]}:{broker.address[1]} is dialled"
         conn = yield from cluster.connecting(broker, self._purpose, until)
         subscription_task.stage = "SUBSCRIBE is not answered"
-        self._hear_of(conn)
+        self._watch_loss(conn)
         consumer = cluster.next_consumer_id()  # of its own for each SUBSCRIBE, so that nothing old is taken for new
         subscription_task.conn, subscription_task.consumer = conn, consumer
         gone = subscription_task.gone = Event(self._loop)
-        subscription_task.fruitful = False
+        subscription_task.made_progress = False
         self._box.put(BegunEvent(subscription_task, consumer, conn))
         conn.route(consumer_channel(consumer), self._box)
         mark, taken = None, False
@@ -288,7 +288,7 @@ class Subscriber:
                 with suppress(WireprotoError):
                     conn.send(encode(api.CommandCloseConsumer(consumer_id=subscription_task.consumer, request_id=conn.next_token())))
 
-    def _hear_of(self, conn: Connection) -> None:
+    def _watch_loss(self, conn: Connection) -> None:
         if conn not in self._watched:
             self._watched = {known for known in self._watched if not known.closed} | {conn}
             conn.on_lost(lambda why: self._lost(conn))

@@ -399,12 +399,12 @@ class PulsarTransactions(Transactions[PulsarProducer]):
             mine.shut = True
         committed = False
         try:
-            yield from self._telling(mine, commit)
+            yield from self._send_end(mine, commit)
             committed = commit
         finally:
             mine.settle(committed)
 
-    def _telling(self, turn: PulsarTransaction, commit: bool) -> Steps[None]:
+    def _send_end(self, turn: PulsarTransaction, commit: bool) -> Steps[None]:
         """Send END_TXN until it is answered. Raises what the transaction came to instead."""
         tries = 0
 
