@@ -1,4 +1,4 @@
-"""Pulsar: producers, readers, consumers, queues and admin over the binary protocol. `connect` is the adapter's entry point."""
+"""Speaks Pulsar's binary protocol: producers, readers, consumers, queues and admin. `connect` is the adapter's entry point."""
 
 from __future__ import annotations
 

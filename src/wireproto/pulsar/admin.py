@@ -347,7 +347,7 @@ class PulsarAdmin(Closing):
             namespace: ``tenant/namespace``. enabled: whether repeated records are dropped. timeout: seconds for the call.
 
         Raises:
-            OptionError: the client has no admin URL. AdminRefused: the broker refuses. TimedOut: no answer in time.
+            OptionError: the client has no admin URL. TopicNotFound: there is no such namespace. TimedOut: no answer in time.
         """
         tenant, _, name = namespace.partition("/")
         path = f"namespaces/{quote(tenant, safe='')}/{quote(name, safe='')}/deduplication"

@@ -211,7 +211,7 @@ class PulsarClient(ClientBase[PulsarCluster]):
             OptionError: an option, `start` or the mode is wrong.
             PulsarError: a broker refuses, ConsumerBusy or TopicNotFound for example.
             DataLoss: a position to start at lies in a deleted ledger, and the option `reset` is ``"raise"``.
-            TransportError: not open within the option `timeout`.
+            TransportError: no partition could be opened within the option `timeout`.
         """
         from .consumer import PulsarConsumer
 
@@ -230,7 +230,7 @@ class PulsarClient(ClientBase[PulsarCluster]):
             OptionError: an option or the mode is wrong.
             RoleUnsupported: the topic is non-persistent, so that it keeps no message to be acknowledged.
             PulsarError: a broker refuses, ConsumerBusy or TopicNotFound for example.
-            TransportError: not open within the option `timeout`.
+            TransportError: no partition could be opened within the option `timeout`.
         """
         from .queue import PulsarQueue
 

@@ -107,7 +107,8 @@ class PulsarConsumer(PartingRole):
 
         Raises:
             OptionError: the mode is neither failover nor exclusive, there is no topic, or `start` is wrong.
-            PulsarError: a broker refuses. DataLoss: a position to start at is gone. TransportError: not open in time.
+            PulsarError: a broker refuses. DataLoss: a position to start at is gone.
+            TransportError: no partition could be opened in time.
         """
         if options.mode not in (None, "failover", "exclusive"):
             raise OptionError(f"a Consumer's mode is failover or exclusive, not {options.mode}; shared ones are queues")
@@ -254,7 +255,8 @@ class PulsarConsumer(PartingRole):
         Raises:
             Revoked: names the partitions that another member reads now, or has read since poll returned from them: that is delivered again.
                 The others are committed.
-            OptionError: a partition is not read by this consumer, or a position is not Pulsar's.
+            OptionError: a partition is not read by this consumer, or a position is not Pulsar's, or lies within a batch that poll did not
+                return.
             TimedOut: not all was acknowledged in time. PulsarError: a broker refuses.
         """
         positions = places(positions, "commit")
@@ -580,7 +582,7 @@ class PulsarConsumer(PartingRole):
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that this member is active on; of non-persistent topics, those of which messages came last.
+        """The partitions that this member is active on; of non-persistent topics, those of which messages have come.
 
         A broker does not announce the active member of a non-persistent topic.
         """

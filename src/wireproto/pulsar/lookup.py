@@ -267,7 +267,7 @@ class Lookup:
         reply = yield from self._asking(address, conn, command, until, self._limit(until))
         return sorted({without_partition(name) for name in reply.topics})
 
-    # -- news ---------------------------------------------------------------------------------------------------
+    # -- migration ----------------------------------------------------------------------------------------------
 
     def migrated(self, topic: str, command: api.CommandTopicMigrated, peer: str) -> None:
         """Note that a topic or partition has moved to another cluster (TOPIC_MIGRATED), for producers or for consumers.

@@ -124,7 +124,7 @@ class PulsarQueue(PartingRole):
 
         Raises:
             OptionError: the mode is neither shared nor key-shared. RoleUnsupported: the topic is non-persistent.
-            PulsarError: a broker refuses. TransportError: not open in time.
+            PulsarError: a broker refuses. TransportError: no partition could be opened in time.
         """
         if options.mode not in (None, "shared", "key-shared"):
             raise OptionError(f"a QueueConsumer's mode is shared or key-shared, not {options.mode}; those are Consumers")

@@ -325,7 +325,7 @@ class PulsarReader(PartingRole):
             ChecksumMismatch, DecompressionError, Malformed: an entry cannot be read; the error has its position, and is raised at each poll
                 until `seek`, unless the option `on_corrupt` is ``"skip"``.
             PulsarError: a topic is gone, or a broker has refused to open a partition again for the option `timeout`.
-            TimedOut: all else is read to its stop, and a partition could not be opened for the option `timeout`.
+            TransportError: all else is read to its stop, and a partition could not be opened for the option `timeout`.
             Closed: the reader was closed. ConcurrentUse: another thread is in a call.
         """
         self._stream.poll = None

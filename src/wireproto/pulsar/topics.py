@@ -39,7 +39,7 @@ class TopicName:
 
     @property
     def partition(self) -> int:
-        """The partition that the name itself names, or -1."""
+        """The partition that the name ends with, or -1."""
         _, mark, number = self.local.rpartition(_MARK)
         return int(number) if mark and number.isascii() and number.isdigit() else -1
 

@@ -166,7 +166,7 @@ class TransactionSender(PulsarSender):
             raise UsageError("the transaction is over: nothing of it is sent any more", topic=batch.key.topic)
         super().transmit(link, batches)
 
-    # -- what it comes to ---------------------------------------------------------------------------------------
+    # -- outcomes -----------------------------------------------------------------------------------------------
 
     def check_stored(self) -> None:
         """Raise Aborted where the transaction cannot be committed any more; for a flush."""
@@ -193,7 +193,7 @@ class TransactionSender(PulsarSender):
         why.__cause__ = trouble
         return Refused(why)
 
-    # -- partitions that are made part of it first --------------------------------------------------------------
+    # -- partitions that join the transaction first -------------------------------------------------------------
 
     def target(self, key: PartitionProducer) -> Connection | None:
         """Return the connection of a partition that is part of the open transaction; None while it is not.

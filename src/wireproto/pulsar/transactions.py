@@ -306,7 +306,7 @@ class PulsarTransactions(Transactions[PulsarProducer]):
         yield from self._within(mine, consumer.committing_within(mine, positions, deadline))
 
     def _within(self, turn: PulsarTransaction, asking: Steps[None]) -> Steps[None]:
-        """Run the steps; an ACK that is refused or not answered makes the transaction fail, one that was never sent does not."""
+        """Run the steps; a request that is refused or not answered has the transaction rolled back, a UsageError does not."""
         guarded = self._guarded(turn, asking)
         turn.waits_for(guarded)
         yield from guarded
