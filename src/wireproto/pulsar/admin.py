@@ -372,7 +372,7 @@ class PulsarAdmin(Closing):
             found[newest] = max(found[newest], int(stats.get("currentLedgerEntries", 0)))
         return sorted(found.items())
 
-    # -- ends ---------------------------------------------------------------------------------------------------
+    # -- transactions, the end ----------------------------------------------------------------------------------
 
     @operation
     def end_transactions(
