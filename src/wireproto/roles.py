@@ -282,9 +282,8 @@ class QueueConsumer(Closing, Protocol):
             timeout: seconds to wait for a message.
 
         Raises:
-            Revoked: an acknowledgement made before was refused (protocols that send them in groups).
+            BrokerError: an earlier acknowledgement was refused (Pulsar, which sends them in groups), or the broker refuses this consumer.
             ChecksumMismatch, DecompressionError, Malformed: a message cannot be decoded; the error has its topic, partition and position.
-            BrokerError: the broker refuses this consumer.
             ConcurrentUse: another thread is in a call of this consumer.
             Closed: the consumer or its client was closed.
         """

@@ -1,4 +1,4 @@
-"""wireproto for asyncio: the same clients, awaited.
+"""Offers the clients and roles to asyncio: the same calls, awaited.
 
     async with wireproto.aio.connect("kafka://…") as client:
         out = client.producer("t")
@@ -6,8 +6,8 @@
         async for batch in client.reader("t", stop=wireproto.LATEST):
             …
 
-The code of the protocols is that of the synchronous clients; the event loop's thread drives it, and no other is started but for looking
-names up. docs/asyncio.md says which roles of which protocols are there.
+The protocols' code is that of the synchronous clients. The event loop's thread runs it; other threads are started only for what the system
+offers as a blocking call, such as looking up host names. docs/asyncio.md says which roles of which protocols there are.
 """
 
 from __future__ import annotations
@@ -45,10 +45,13 @@ __all__ = [
 
 
 def connect(url: str, **options: Any) -> Client:
-    """A client for the cluster that `url` names; see `wireproto.connect`. Connections are made when they are needed.
+    """Make a client for the cluster that `url` names. Connections are made when they are needed.
+
+    Args:
+        url, options: see `wireproto.connect`.
 
     Raises:
-        OptionError: the URL or an option is wrong. UsageError: the protocol has no engine that an event loop could drive.
+        OptionError: the URL or an option is wrong. UsageError: the protocol's client cannot be run by an event loop.
     """
     made = make_client(url, options)
     if not isinstance(made, ClientBase):

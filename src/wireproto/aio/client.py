@@ -1,8 +1,7 @@
-"""A client under asyncio: makes roles, and closes them.
+"""Makes roles for asyncio, and closes them.
 
-What it is: the protocol's own client over an adopted engine. What a role of it cannot do in steps yet raises AsyncUnsupported when it is
-used; nothing blocks the event loop.
-Must not: know a protocol.
+A `Client` wraps the protocol's own client, whose engine loop the running event loop has adopted (`Host`). What a role cannot do as steps
+yet raises AsyncUnsupported when it is used; nothing blocks the event loop. The module knows no protocol.
 """
 
 from __future__ import annotations
@@ -32,9 +31,11 @@ from .tree import Tree
 
 
 class Client:
-    """What `wireproto.aio.connect` gives: ``async with wireproto.aio.connect(url) as client``.
+    """A client for asyncio, made by `wireproto.aio.connect`: ``async with wireproto.aio.connect(url) as client``.
 
-    It belongs to the event loop in which it is entered, or first used.
+    It belongs to the event loop in which it is entered or first used. Roles are made without waiting: what making one raises (see
+    `wireproto.roles.Client`) is raised at the role's first use, or by ``async with`` or ``await`` of the role. An unknown role or option
+    may be raised at once.
     """
 
     def __init__(self, made: ClientBase[Any]) -> None:
@@ -47,14 +48,16 @@ class Client:
 
     @property
     def protocol(self) -> str:
+        """The protocol's name, such as ``kafka``."""
         return self._made.protocol
 
     @property
     def closed(self) -> bool:
+        """Whether the client has been closed."""
         return self._closed
 
     def _here(self) -> Host:
-        """The engine under this event loop."""
+        """Return the engine's host in this event loop; the first call has the event loop adopt the engine. Raises Closed."""
         if self._closed:
             raise Closed("the client is closed")
         if self._host is None:
@@ -64,7 +67,11 @@ class Client:
         return self._host
 
     def _begun(self, make: Callable[[], Steps[Any]], deadline: float = NEVER) -> Steps[Any]:
-        """What these steps make, of a client that is connected where it needs to be: the first who comes sees to it. Raises TimedOut."""
+        """Run the steps that `make` returns, once the client is connected where it needs to be; the first call connects it.
+
+        Raises:
+            TimedOut: it is not connected at `deadline`. What connecting and the steps raise.
+        """
         if not self._ready:
             beginning = self._made.cluster.tasks.shared(("begin",), self._beginning, "the first connection")
             if not (yield beginning, deadline):
@@ -74,14 +81,14 @@ class Client:
         return (yield from make())
 
     def _beginning(self) -> Steps[None]:
-        """Import what roles are made from, in a thread, and connect where that is needed."""
+        """Import the roles' modules in a thread, and connect where the protocol needs a connection first."""
         imported = self._made.importing()
         if imported is not None:
             yield imported
         yield from self._made.beginning()
 
     def _steps(self, name: str, *args: Any, **options: Any) -> Callable[[], Steps[Any]]:
-        """What makes the steps of the client's own method of this name."""
+        """Return a function that makes the steps of the client's method `name` with these arguments. Raises AsyncUnsupported."""
         method = getattr(self._made, name)
         steps = steps_of(method)
         if steps is None:
@@ -94,7 +101,7 @@ class Client:
         return role
 
     def _face(self, kind: type[Any], what: str, plain: Any, *more: Any) -> Any:
-        """A role that holds nothing at a broker: it goes when nobody has it any more."""
+        """Make a role that holds nothing at a broker; it is kept in a weak set, so the client does not keep it alive."""
         role = kind(self._here(), what, partial(self._begun, partial(_made, plain)), self._forget, *more)
         self._faces.add(role)
         return role
@@ -104,7 +111,14 @@ class Client:
         self._faces.discard(role)
 
     def producer(self, topic: str | None = None, **options: Any) -> Producer:
-        """A producer of one topic, that of the URL if none is named; see `Producer`."""
+        """Make a producer of one topic.
+
+        Args:
+            topic: its name; None: the topic of the URL. options: as of the synchronous client's producer.
+
+        Raises:
+            Closed: the client was closed. AsyncUnsupported: the protocol's producer cannot be awaited yet.
+        """
         make = getattr(self._made, "producing", None)
         limit = self._made.cluster.options.buffer_memory
         role: Producer
@@ -115,37 +129,75 @@ class Client:
         return role
 
     def reader(self, topic: str | None = None, *, start: Where = EARLIEST, stop: Where | None = None, **options: Any) -> Reader:
-        """A reader without a group; see `wireproto.roles.Client.reader`."""
+        """Make a reader, which reads a topic without a group.
+
+        Args:
+            topic: its name; None: the topic of the URL.
+            start, stop: where to begin, and the first position not read; see `wireproto.roles.Client.reader`.
+            options: as of the synchronous client's reader.
+
+        Raises:
+            Closed: the client was closed. AsyncUnsupported: the protocol's reader cannot be awaited yet.
+        """
         make = self._steps("reader", topic, start=start, stop=stop, **options)
         role: Reader = self._role(Reader, "reader", make)
         return role
 
     def consumer(self, topics: str | Sequence[str] | None = None, group: str = "", *, start: Where = EARLIEST, **options: Any) -> Consumer:
-        """A member of a group; see `wireproto.roles.Client.consumer`."""
+        """Make a consumer, a member of a group.
+
+        Args:
+            topics: one name or several; None: the topic of the URL. group: the group's name.
+            start: where a partition begins for which the group has no committed position.
+            options: as of the synchronous client's consumer.
+
+        Raises:
+            Closed: the client was closed. AsyncUnsupported: the protocol's consumer cannot be awaited yet.
+        """
         make = self._steps("consumer", topics, group, start=start, **options)
         role: Consumer = self._role(Consumer, "consumer", make)
         return role
 
     def queue(self, topic: str | None = None, group: str = "", **options: Any) -> Queue:
-        """A worker of a queue; see `wireproto.roles.Client.queue`."""
+        """Make a queue consumer, which shares a topic's messages with other workers.
+
+        Args:
+            topic: its name (ZooKeeper: the queue's path); None: the topic of the URL. group: the group's name.
+            options: as of the synchronous client's queue.
+
+        Raises:
+            Closed: the client was closed. AsyncUnsupported: the protocol's queue cannot be awaited yet.
+        """
         role: Queue = self._role(Queue, "queue", self._steps("queue", topic, group, **options))
         return role
 
     def transactions(self, name: str, **options: Any) -> Transactions:
-        """Transactions under a name; see the protocol's client. Raises RoleUnsupported."""
+        """Make the transactions of one transactional name.
+
+        Args:
+            name: the transactional name; see `wireproto.roles.Client.transactions`.
+            options: as of the synchronous client's transactions.
+
+        Raises:
+            RoleUnsupported: the protocol has no transactions. Closed: the client was closed.
+        """
         if steps_of(self._made.transactions) is None:
-            self._made.transactions(name, **options)  # which says so
+            self._made.transactions(name, **options)  # raises RoleUnsupported
         limit = self._made.cluster.options.buffer_memory
         role: Transactions = self._role(Transactions, "transactions", self._steps("transactions", name, **options), limit)
         return role
 
     def transactional(self, group: str, check: Callable[[Any], Any], **options: Any) -> Transactional:
-        """Messages that are stored, and seen when their sender, or `check`, says so; see the protocol's client.
+        """Make a producer of transactional messages (RocketMQ's): stored as halves, and visible once committed.
 
         Args:
-            check: a coroutine function is awaited in the event loop; a plain one is called in a thread, and may block.
+            group: the producer group, whose members the broker asks about open halves.
+            check: called with a half that its sender left open, to decide it; see the protocol's client. A coroutine function is awaited
+                in the event loop; a plain one is called in a thread, and may block.
+            options: as of the synchronous client's `transactional`.
+
         Raises:
-            RoleUnsupported: the protocol has none.
+            RoleUnsupported: the protocol has none. Closed: the client was closed.
         """
         if not hasattr(self._made, "transactional"):
             raise RoleUnsupported(f"{self.protocol} has no transactional messages", nearest="transactions")
@@ -155,18 +207,35 @@ class Client:
         return role
 
     def tree(self) -> Tree:
-        """The tree of nodes; see the protocol's. Raises RoleUnsupported."""
+        """Make ZooKeeper's tree of nodes.
+
+        Raises:
+            RoleUnsupported: the protocol has none. Closed: the client was closed.
+        """
         plain = self._made.tree()  # type: ignore[attr-defined]
         role: Tree = self._face(Tree, "tree", plain, plain)
         return role
 
     def admin(self) -> Admin:
-        """Topics, groups, positions; see `wireproto.roles.Admin`."""
+        """Make the admin: topics, groups, positions; see `wireproto.roles.Admin`.
+
+        Raises:
+            Closed: the client was closed.
+        """
         role: Admin = self._face(Admin, "admin", self._made.admin())  # type: ignore[attr-defined]
         return role
 
     async def request(self, message: Any, *, timeout: float = 30.0, **how: Any) -> Any:
-        """Any message, and its typed reply; see the protocol's client."""
+        """Send any message of the wire, and return its typed reply.
+
+        Args:
+            message: an instance of a request class of the protocol's ``messages``.
+            timeout: seconds to wait for the reply, the client's first connection included.
+            how: the version and the node to ask, as the protocol's own client describes.
+
+        Raises:
+            UsageError: the message cannot be sent so. TimedOut, Unreachable, Disconnected: no reply. Closed: the client was closed.
+        """
         deadline = deadline_after(timeout)
         make = lambda: self._steps("request", message, timeout=max(0.0, deadline - time.monotonic()), **how)()  # noqa: E731
         return await self._here().drive(self._begun(make, deadline))
@@ -188,8 +257,15 @@ class Client:
             error.add_note(f"and closing the client raised {type(why).__name__}: {why}")
 
     async def close(self, timeout: float = 30.0) -> None:
-        """Close the roles, which flush and leave their groups, under `timeout`, then all connections; the first error is raised then.
-        Cancelled, it closes the connections at once: what a session holds (ZooKeeper) stays until its time-out.
+        """Close the roles, which flush and leave their groups, then all connections.
+
+        A cancelled close closes the connections at once: what a ZooKeeper session holds stays until the session's time-out.
+
+        Args:
+            timeout: seconds for all roles together.
+
+        Raises:
+            WireprotoError: the first error of a role's close, such as TimedOut, once everything is closed.
         """
         if self._closed:
             return
@@ -208,10 +284,10 @@ class Client:
                     if self._ready:
                         with suppress(WireprotoError):
                             await self._host.drive(self._made.ending(deadline))
-                finally:  # at once where it is cancelled
+                finally:  # also when this close is cancelled
                     self._made.cluster.pool.close()
                     self._host.close()
-                await asyncio.sleep(0)  # who waited is told
+                await asyncio.sleep(0)  # coroutines that waited see Closed
             else:
                 self._made.close()
         if first is not None:
@@ -219,6 +295,6 @@ class Client:
 
 
 def _made(role: Any) -> Steps[Any]:
-    """Steps that have nothing to wait for."""
+    """Return `role` as steps that wait for nothing."""
     yield from ()
     return role

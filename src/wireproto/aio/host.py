@@ -1,9 +1,9 @@
-"""One client's engine under asyncio: who calls it, and how a coroutine waits for what it brings.
+"""Runs one client's engine in an asyncio event loop.
 
-What it is: `Host` gives the engine's loop to the running event loop: one descriptor to watch, one timer, `run_ready` when either says so.
-No thread is started; the event loop's thread does what the I/O thread does elsewhere. `Host.drive` runs an operation's steps as a coroutine,
-`Host.awaiting` a coroutine as steps.
-May assume: one thread, the event loop's. Must not: know a protocol or a role, or block.
+`Host` gives the engine's loop to the running event loop: one descriptor to watch and one timer, and `run_ready` is called when the
+descriptor is ready or the timer is over. No thread is started; the event loop's thread does what the I/O thread does elsewhere.
+`Host.drive` runs an operation's steps as a coroutine, `Host.awaiting` a coroutine as steps. All of it runs in the event loop's thread, and
+nothing blocks. The module knows no protocol and no role.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ class Host:
     """A client's loop, adopted by the running event loop.
 
     Args:
-        loop: not used yet.
+        loop: the client's engine loop, not used yet.
+
     Attributes:
         io: the event loop.
+
     Raises:
         UsageError, Closed, Forked: see `Loop.adopt`.
     """
@@ -41,11 +43,11 @@ class Host:
         self.io.add_reader(self._fd, self._run, True)
 
     def check(self) -> None:
-        """Raises Closed, Forked."""
+        """Raise Closed when the engine's loop is closed, Forked in a child process."""
         self._loop.check()
 
     def here(self) -> None:
-        """Raises UsageError in another event loop."""
+        """Raise UsageError when another event loop is running than the one that adopted the engine."""
         if asyncio.get_running_loop() is not self.io:
             raise UsageError("a client belongs to the event loop in which it was first used; make another one for this loop")
 
@@ -54,9 +56,9 @@ class Host:
 
     def _run(self, look: bool) -> None:
         if self._loop.closed or self._loop.forked:
-            return  # it was asked for before the end
+            return  # scheduled before the loop was closed
         due = self._loop.run_ready(look)
-        if due < self._due:  # one that comes too early finds nothing to do, and is set anew
+        if due < self._due:  # a timer that is early finds nothing to do and is set again
             if self._timer is not None:
                 self._timer.cancel()
             self._due = due
@@ -67,7 +69,7 @@ class Host:
         self._run(False)
 
     def close(self) -> None:
-        """Close the loop: whatever waits raises Closed."""
+        """Close the engine's loop: everything that waits in it raises Closed."""
         if self._loop.closed:
             return
         self.io.remove_reader(self._fd)
@@ -76,12 +78,14 @@ class Host:
         self._loop.close()
 
     async def drive(self, steps: Steps[T], inside: set[Waiter] | None = None) -> T:
-        """Run an operation; a cancellation is raised where its steps wait, and leaves nothing behind.
+        """Run an operation's steps, and return what they return. A cancellation is raised in the steps, where they wait.
 
         Args:
-            inside: has what `stop` may be called of, while this goes on.
+            steps: the operation; it keeps its own deadline.
+            inside: a set that holds the operation's waiter while it runs, so that `Waiter.stop` can end its wait.
+
         Raises:
-            Closed, Forked, and whatever the steps raise: they keep their time.
+            Closed, Forked, UsageError (another event loop), and whatever the steps raise.
         """
         self.here()
         waiter: Waiter | None = None
@@ -113,10 +117,13 @@ class Host:
             steps.close()
 
     def awaiting(self, fn: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> Steps[T]:
-        """What a coroutine function of the user's comes to, as steps: it runs as a task of the event loop, which ends with them.
+        """Call a user's coroutine function, as steps, and return its result. It runs as a task, which is cancelled if the steps end first.
+
+        Args:
+            fn, args: the coroutine function and its arguments.
 
         Raises:
-            Closed: it was cancelled. What it raises.
+            Closed: the task was cancelled. What `fn` raises.
         """
         over = Event(self._loop)
         running = self.io.create_task(fn(*args))
@@ -124,14 +131,14 @@ class Host:
         try:
             yield over
         finally:
-            running.cancel()  # where it has not ended
+            running.cancel()  # does nothing when it has ended
         if running.cancelled():
             raise Closed(f"{getattr(fn, '__qualname__', 'a call')} was cancelled")
         return running.result()
 
 
 class Waiter(Runnable):
-    """What hangs on that which a coroutine waits for, one thing after the other."""
+    """Lets one coroutine wait for the engine's waitables, one after the other."""
 
     __slots__ = ("_future",)
 
@@ -142,6 +149,12 @@ class Waiter(Runnable):
         self._future = None
 
     async def ready(self, io: asyncio.AbstractEventLoop, wait: Wait) -> bool:
+        """Wait for what steps have yielded; returns whether it came before its deadline, if it has one.
+
+        Args:
+            io: the event loop.
+            wait: a waitable, a `time.monotonic()` value, or a pair of both.
+        """
         what, due = wait if isinstance(wait, tuple) else (wait, _NEVER) if isinstance(wait, Waitable) else (None, float(wait))
         if what is not None and not self.hang_on(what):
             return True
@@ -161,9 +174,11 @@ class Waiter(Runnable):
             future.set_result(False)
 
     def run(self) -> None:
+        """End the wait: the waitable is ready. Called by the engine's loop."""
         if self._future is not None and not self._future.done():
             self._future.set_result(True)
 
     def stop(self, error: BaseException) -> None:
+        """End the wait by raising `error` in the coroutine."""
         if self._future is not None and not self._future.done():
             self._future.set_exception(error)

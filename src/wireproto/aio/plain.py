@@ -1,7 +1,7 @@
-"""The Producer under asyncio of a protocol whose records do not go through the core's Appender.
+"""Sends records under asyncio for a protocol whose records do not go through the core's Appender (ZooKeeper's queue).
 
-What it is: the role's own `sending`, record by record, in order, by one task; and its `settling`, oldest first, by another. `send` puts a
-record into the queue between. Must not: know a protocol, or reorder.
+`send` passes a record to the role's own `sending` at once where there is room; else it puts the record into a queue, which one task empties
+in order. A second task runs the role's `settling` and completes the futures, oldest first. The module knows no protocol.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from wireproto.records import Headers
 
 _ROUND = 128
-"""Bytes of a queued record beside its key and value, as the queue counts them."""
+"""Bytes that the queue counts for a record beside its key and value."""
 
 
 class PlainProducer(AsyncRole[Any]):
@@ -52,11 +52,21 @@ class PlainProducer(AsyncRole[Any]):
         timestamp: int | None = None,
         partition: int | None = None,
     ) -> asyncio.Future[Any]:
-        """Take a record; the result is a future of its place.
+        """Take a record, and return a future of its position.
+
+        Args:
+            value, key: bytes, or None for null where the broker has it.
+            headers: a mapping or ordered pairs of name and bytes (or None).
+            timestamp: milliseconds since 1970 UTC, where the protocol has timestamps.
+            partition: the partition's number, where the protocol has several.
+
+        Returns:
+            a future of the record's position; it fails with what the broker answered, TimedOut, or Closed.
 
         Raises:
-            BufferFull: `buffer_memory` is taken, and as much again waits here: await `room`, or what was sent. Closed.
-            ValueUnsupported, OptionError: such a record cannot be sent (or the future fails so, where records wait before it).
+            BufferFull: `buffer_memory` is full, and the queue holds as many bytes again: await `room`, or earlier futures.
+            ValueUnsupported, OptionError: such a record cannot be sent (while others are queued before it, the future fails with it).
+            Closed: the producer or its client was closed.
         """
         if self._closed:
             raise Closed("the producer is closed", topic=self.topic)
@@ -77,7 +87,7 @@ class PlainProducer(AsyncRole[Any]):
         return future
 
     def _at_once(self, value: bytes | None, given: dict[str, Any]) -> Any:
-        """The receipt of a record for which there is room now, or None; raises why it cannot be sent."""
+        """Send a record if there is room for it now, and return its receipt, else None. Raises why it cannot be sent."""
         if self._role is None:
             return None
         steps = self._role.sending(value, **given, timeout=_FOREVER)
@@ -85,7 +95,7 @@ class PlainProducer(AsyncRole[Any]):
             next(steps)
         except StopIteration as end:
             return end.value
-        steps.close()  # it leaves the line
+        steps.close()  # it does not wait for room
         return None
 
     def _await(self, future: asyncio.Future[Any], receipt: Any) -> None:
@@ -98,7 +108,7 @@ class PlainProducer(AsyncRole[Any]):
             self._tasks[name] = self._host.io.create_task(what())
 
     async def _sending(self) -> None:
-        """Let records in as there is room for them."""
+        """Send the queue's records, in order, as there is room for them."""
         try:
             role: Any = await self._opened()
             while self._queue:
@@ -115,7 +125,7 @@ class PlainProducer(AsyncRole[Any]):
                 if self._held <= self._limit // 2:
                     self._room.set()
         except BaseException as why:
-            if isinstance(why, asyncio.CancelledError) and not self._closed:  # by the end of the event loop
+            if isinstance(why, asyncio.CancelledError) and not self._closed:  # the event loop ended
                 tell(sum(not entry[0].done() for entry in self._queue), self.topic, "the event loop ended")
             gone = Closed("the producer was closed", topic=self.topic) if isinstance(why, asyncio.CancelledError) else why
             while self._queue:
@@ -126,7 +136,7 @@ class PlainProducer(AsyncRole[Any]):
                 raise
 
     async def _settling(self) -> None:
-        """Tell places, in the order of the records."""
+        """Complete the futures of records that were sent, in order."""
         while self._sent:
             future, receipt = self._sent[0]
             if not receipt.done:
@@ -136,7 +146,7 @@ class PlainProducer(AsyncRole[Any]):
             self._sent.popleft()
 
     def _settle(self, future: asyncio.Future[Any], receipt: Any) -> None:
-        """What became of a record; Closed where nobody knows at the end."""
+        """Complete a record's future by its receipt; with Closed if the outcome is not known."""
         try:
             place = receipt.position(0.0) if receipt.done else None
         except WireprotoError as why:
@@ -148,13 +158,13 @@ class PlainProducer(AsyncRole[Any]):
                 future.set_result(place)
 
     async def room(self) -> None:
-        """Wait while more than half of `buffer_memory` waits in the queue: for loops that send without awaiting."""
+        """Wait until at most half of `buffer_memory` is in the queue: for loops that send without awaiting."""
         while self._queue and self._held > self._limit // 2:
             self._room.clear()
             await self._room.wait()
 
     async def _let_in(self, deadline: float) -> None:
-        """Until what was sent so far has left the queue. Raises TimedOut."""
+        """Wait until the records sent so far have left the queue. Raises TimedOut."""
         task = self._tasks.get("sending")
         if task is not None and not task.done():
             await asyncio.wait([task], timeout=max(0.0, deadline - time.monotonic()))
@@ -162,7 +172,15 @@ class PlainProducer(AsyncRole[Any]):
                 raise TimedOut(f"{len(self._queue)} records are not sent yet", topic=self.topic)
 
     async def flush(self, timeout: float = 30.0) -> None:
-        """Wait until all that was taken is answered; raises the first failure since the last flush, TimedOut."""
+        """Wait until the outcome of every record taken so far is known.
+
+        Args:
+            timeout: seconds to wait.
+
+        Raises:
+            BrokerError, TransportError: the first failure of a record since the last flush.
+            TimedOut: not every outcome is known in time.
+        """
         deadline = deadline_after(timeout)
         await self._let_in(deadline)
         if self._role is not None:
@@ -170,7 +188,19 @@ class PlainProducer(AsyncRole[Any]):
             await asyncio.sleep(0)
 
     async def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Sequence[asyncio.Future[Any]]:
-        """As the synchronous `send_batch`, behind what was sent before."""
+        """Take many records, behind those sent before; see `wireproto.roles.Producer.send_batch`.
+
+        Args:
+            columns: rows as Arrow data with columns named like the arguments of `send`, or a Columns.
+            partition: the partition of all rows; None: each row's own.
+            timeout: seconds to wait for room.
+
+        Returns:
+            futures of positions, one for each receipt of the synchronous call.
+
+        Raises:
+            ValueUnsupported: a row cannot be sent. BufferFull, TimedOut: no room in time. Closed: the producer or its client was closed.
+        """
         deadline = deadline_after(timeout)
         await self._let_in(deadline)
         futures = []
@@ -186,11 +216,18 @@ class PlainProducer(AsyncRole[Any]):
         await self._host.drive(self._steps(role, "close")(timeout))
 
     async def close(self, timeout: float = 30.0) -> None:
-        """Flush, then take no more; what is not acknowledged in time fails with Closed."""
+        """Flush, then take no more records. Futures of records that are not acknowledged in time fail with Closed.
+
+        Args:
+            timeout: seconds to wait.
+
+        Raises:
+            BrokerError, TransportError, TimedOut: see `flush`; the producer is closed all the same.
+        """
         if self._closed:
             return
         deadline = deadline_after(timeout)
-        with suppress(TimedOut):  # what is left is told by its futures
+        with suppress(TimedOut):  # the futures of the records that are left fail
             await self._let_in(deadline)
         if (task := self._tasks.get("sending")) is not None:
             task.cancel()
@@ -205,7 +242,7 @@ class PlainProducer(AsyncRole[Any]):
 
 
 _FOREVER = 86400.0 * 365
-"""Seconds that a record waits for room: as long as its producer is open."""
+"""Seconds that a record waits for room: in effect until its producer is closed."""
 
 
 def _fail(future: asyncio.Future[Any], why: BaseException) -> None:
@@ -214,6 +251,6 @@ def _fail(future: asyncio.Future[Any], why: BaseException) -> None:
 
 
 def _retrieved(future: asyncio.Future[Any]) -> None:
-    """A failure that nobody asks for is told by `flush`."""
+    """Mark a future's exception as retrieved, so that asyncio logs nothing: `flush` raises it."""
     if not future.cancelled():
         future.exception()

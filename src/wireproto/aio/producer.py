@@ -1,14 +1,15 @@
-"""The Producer under asyncio: `send` is a plain function, and what it returns is awaited.
+"""Sends records under asyncio: `send` is a plain function, and the future that it returns is awaited.
 
-What it is: the core's Appender (or what takes records as that does), which hands out SendFutures, and a queue in front of it for records
-that cannot go in yet: while the producer is being made, and while the send budget is full. Order stays: while one waits there, all that
-come later do.
+The producer is the core's Appender (or an object with the same interface, `RecordIntake`), which returns SendFutures, with a queue in front
+of it for records that cannot be appended yet: while the producer is being made, and while the send budget is full. Records keep their
+order: while one is in the queue, all later ones are queued behind it.
 
-    send ── Appender ──▶ open batch                    room, the fast way: no Python code at all
+    send ── Appender ──▶ open batch                    the usual case: no Python code runs
          └─ slow ──▶ a new batch, a refusal            as the producer itself does it, without waiting
                 └─ no room ──▶ queue ──▶ room ──▶ Appender     at most `buffer_memory` bytes again, then BufferFull
 
-May assume: the event loop's thread. Must not: wait in `send`, or lose a record silently: one that leaves the queue unsent fails its future.
+Everything runs in the event loop's thread. `send` never waits, and no record is lost silently: one that leaves the queue unsent fails its
+future. The module knows no protocol.
 """
 
 from __future__ import annotations
@@ -34,13 +35,19 @@ if TYPE_CHECKING:
     from wireproto.records import Headers
 
 _ROUND = 128
-"""Bytes of a queued record beside its key and value, as the queue counts them."""
+"""Bytes that the queue counts for a record beside its key and value."""
 
 
 class Producer(AsyncRole[Any]):
     """Sends records to one topic; see `wireproto.roles.Producer`. Made by `Client.producer`.
 
-    ``place = await out.send(value)``: the record is stored there. `send` itself takes the record at once, in order; awaiting only waits.
+    ``position = await out.send(value)`` returns once the record is stored. `send` itself takes the record at once, in order; awaiting only
+    waits.
+
+    Attributes:
+        topic: the topic's name; empty: that of the URL.
+        io: the event loop.
+        needed: bytes of the send budget that the first record of the queue takes, as the Appender has found.
     """
 
     def __init__(
@@ -54,8 +61,8 @@ class Producer(AsyncRole[Any]):
         self._slow: Callable[..., Any] = _unmade
         self._queue: deque[tuple[SendFuture, int, tuple[Any, ...]]] = deque()
         self._held = 0
-        self._letting_in = False  # the first of the queue …
-        self.needed = 0  # … which takes so many bytes, as what takes it has found
+        self._letting_in = False  # the first record of the queue is being appended
+        self.needed = 0
         self._refusing = False
         self._pumping: asyncio.Task[None] | None = None
         self._dropped: WireprotoError | None = None
@@ -73,11 +80,21 @@ class Producer(AsyncRole[Any]):
         timestamp: int | None = None,
         partition: int | None = None,
     ) -> SendFuture:
-        """Take a record; the result is a future of its place. Where there is an Appender, its own `send` stands in its place then.
+        """Take a record, and return a future of its position. Once the producer is made, the Appender's own `send` replaces this method.
+
+        Args:
+            value, key: bytes, or None for null where the broker has it.
+            headers: a mapping or ordered pairs of name and bytes (or None).
+            timestamp: milliseconds since 1970 UTC; None: the client's time of this call.
+            partition: the partition's number; None picks it by the key, and without a key keeps to one partition for a batch.
+
+        Returns:
+            a future of the record's position; it fails with what the broker answered, TimedOut, or Closed.
 
         Raises:
-            BufferFull: `buffer_memory` is taken, and as much again waits here: await `room`, or what was sent. Closed.
-            ValueUnsupported, OptionError: such a record cannot be sent (or the future fails so, where the producer is not made yet).
+            BufferFull: `buffer_memory` is full, and the queue holds as many bytes again: await `room`, or earlier futures.
+            ValueUnsupported, OptionError: such a record cannot be sent (before the producer is made, the future fails with it instead).
+            Closed: the producer or its client was closed.
         """
         self._check()
         if self._way is not None and not self._queue:
@@ -90,7 +107,16 @@ class Producer(AsyncRole[Any]):
     def slow(
         self, value: Any, key: Any, headers: bytes | None, time_ms: int, stamped: bool, partition: int | None, size: int, timeout: float
     ) -> SendFuture:
-        """What the Appender leaves over."""
+        """Take a record that the Appender does not take by itself: it opens a new batch, or queues the record. Called by the Appender.
+
+        Args:
+            value, key: the record's. headers: encoded, in the protocol's form. time_ms: its timestamp in milliseconds since 1970 UTC.
+            stamped: whether the caller gave the timestamp. partition: its number, or None.
+            size: bytes that the record takes of the send budget. timeout: seconds; not used, since nothing waits here.
+
+        Raises:
+            BufferFull: the queue holds `buffer_memory` bytes. ValueUnsupported, OptionError, Closed: see `send`.
+        """
         encoded = value, key, headers, time_ms, stamped, partition, size
         if self._letting_in:
             self.needed = size
@@ -108,7 +134,7 @@ class Producer(AsyncRole[Any]):
             raise Closed("the producer is closed", topic=self.topic)
 
     def _wait(self, size: int, record: tuple[Any, ...]) -> SendFuture:
-        """Put a record into the queue."""
+        """Put a record into the queue. Raises BufferFull."""
         if self._queue and self._held + size > self._limit:
             raise BufferFull(f"{self._held} bytes wait for room already; the record was not taken", topic=self.topic)
         future = SendFuture(self)
@@ -121,7 +147,7 @@ class Producer(AsyncRole[Any]):
         return future
 
     async def _pump(self) -> None:
-        """Make the producer, then let records in as there is room for them."""
+        """Make the producer, then append the queue's records as the send budget has room for them."""
         try:
             await self._opened()
             while self._queue:
@@ -134,7 +160,7 @@ class Producer(AsyncRole[Any]):
                     self._room.set_result(None)
                     self._room = None
         except BaseException as why:
-            if isinstance(why, asyncio.CancelledError) and not (self._refusing or self._dropped):  # by the end of the event loop
+            if isinstance(why, asyncio.CancelledError) and not (self._refusing or self._dropped):  # the event loop ended
                 tell(sum(not future.done() for future, _, _ in self._queue), self.topic, "the event loop ended")
             gone = self._dropped or Closed("the producer was closed", topic=self.topic)
             self._fail_all(gone if isinstance(why, asyncio.CancelledError) else why)
@@ -146,7 +172,7 @@ class Producer(AsyncRole[Any]):
                 self._way.appender.hold(False)
 
     async def _let_in(self, future: SendFuture, size: int, record: tuple[Any, ...]) -> None:
-        """One record, once there is room for it; what is wrong with it is told by its future."""
+        """Append one queued record once there is room for it; its future fails with what is wrong with the record."""
         assert self._way is not None
         way = self._way
         try:
@@ -170,7 +196,7 @@ class Producer(AsyncRole[Any]):
             future.fail(why)
 
     def _first(self, value: Any, key: Any, headers: Any, timestamp: int | None, partition: int | None) -> SendFuture:
-        """A record that came before the producer was made: only now is it looked at."""
+        """Append a record that was queued before the producer was made; only now it is checked and encoded."""
         assert self._way is not None
         self._letting_in = True
         try:
@@ -188,16 +214,20 @@ class Producer(AsyncRole[Any]):
             self._room = None
 
     async def room(self) -> None:
-        """Wait while more than half of `buffer_memory` waits in the queue: for loops that send without awaiting."""
+        """Wait until at most half of `buffer_memory` is in the queue: for loops that send without awaiting."""
         while self._queue and self._held > self._limit // 2:
             if self._room is None:
                 self._room = self.io.create_future()
             await asyncio.shield(self._room)
 
-    # --- what futures ask ---
+    # --- called by SendFuture ---
 
     def awaited(self, batch: OutBatch) -> None:
-        """Somebody waits for a record of this batch: at the end of this turn it leaves."""
+        """Have a batch sent at the end of the event loop's current turn, since a coroutine awaits one of its records.
+
+        Args:
+            batch: the open or sealed batch.
+        """
         if not self._wanted:
             self.io.call_soon(self._hurry)
         self._wanted[batch] = None
@@ -214,13 +244,26 @@ class Producer(AsyncRole[Any]):
         self.io.call_soon(settle_futures, batch)
 
     def place(self, batch: OutBatch, index: int) -> Any:
+        """Return the position of a record whose outcome is known.
+
+        Args:
+            batch: its batch. index: its place in the batch, from 0.
+
+        Raises:
+            WireprotoError: what the record failed with.
+        """
         assert self._way is not None
         return self._way.place(batch, index)
 
     def reason(self, batch: OutBatch, index: int) -> BaseException | None:
+        """Return what a record failed with, or None when it is stored.
+
+        Args:
+            batch: its batch. index: its place in the batch, from 0.
+        """
         outcome = batch.outcome
         if outcome.error is None and type(outcome.value) is int and outcome.value >= 0:
-            return None  # it has a place, which takes longer to tell; gather asks twice
+            return None  # stored; asyncio.gather asks for this twice, and making the position takes longer
         try:
             self.place(batch, index)
         except WireprotoError as why:
@@ -237,18 +280,39 @@ class Producer(AsyncRole[Any]):
         slow = self._way.appender.await_by(self)
         if slow is not None:
             self._slow = slow
-            # nothing is open yet, so the core leaves over what comes next, and it joins those that wait
+            # no batch is open yet, so the Appender passes the next record to `slow`, which queues it behind the waiting ones
             self.send = self._way.appender.send  # type: ignore[method-assign]
 
     async def flush(self, timeout: float = 30.0) -> None:
-        """Send what was taken, and wait for its outcome; raises the first failure since the last flush, TimedOut."""
+        """Send every record taken so far, and wait until its outcome is known.
+
+        Args:
+            timeout: seconds to wait.
+
+        Raises:
+            BrokerError, TransportError: the first failure of a record since the last flush that was not awaited.
+            TimedOut: not every outcome is known in time.
+        """
         deadline = deadline_after(timeout)
         await self.left(deadline)
         if self._way is not None:
             await self._do("flush", timeout=max(0.0, deadline - time.monotonic()))
 
     async def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Sequence[SendFuture]:
-        """As the synchronous `send_batch`; waits for room, behind what was sent before. The futures are of each partition's last row."""
+        """Take many records, behind those sent before; see `wireproto.roles.Producer.send_batch`. Waits for room in the send buffer.
+
+        Args:
+            columns: rows as Arrow data with columns ``value``, ``key``, ``headers``, ``timestamp``, ``partition``, or a Columns.
+            partition: the partition of all rows; None: each row's own.
+            timeout: seconds to wait for room.
+
+        Returns:
+            one future per batch, of the position of its last row.
+
+        Raises:
+            ValueUnsupported: a row cannot be sent; none was taken. Closed: the producer or its client was closed.
+            BufferFull, TimedOut: no room in time; `taken` of the error maps each partition to the number of its rows that were taken.
+        """
         deadline = deadline_after(timeout)
         await self.left(deadline)
         given = max(0.0, deadline - time.monotonic())
@@ -257,18 +321,29 @@ class Producer(AsyncRole[Any]):
 
     @property
     def waiting(self) -> int:
-        """Records in the queue."""
+        """Number of records in the queue."""
         return len(self._queue)
 
     async def left(self, deadline: float) -> None:
-        """Until what was sent so far has left the queue. Raises TimedOut."""
+        """Wait until the records sent so far have left the queue.
+
+        Args:
+            deadline: `time.monotonic()` value.
+
+        Raises:
+            TimedOut: some are still there.
+        """
         if (pumping := self._pumping) is not None:
             await asyncio.wait([pumping], timeout=max(0.0, deadline - time.monotonic()))
             if not pumping.done():
                 raise TimedOut(f"{len(self._queue)} records are not sent yet", topic=self.topic)
 
     async def drop(self, why: WireprotoError) -> None:
-        """Let in nothing of what waits in the queue, and have it fail with this."""
+        """Empty the queue: its records are not sent, and their futures fail.
+
+        Args:
+            why: the error of the futures.
+        """
         if (pumping := self._pumping) is not None:
             self._dropped = why
             pumping.cancel()
@@ -278,7 +353,14 @@ class Producer(AsyncRole[Any]):
         await self._host.drive(self._steps(role, "close")(timeout))
 
     async def close(self, timeout: float = 30.0) -> None:
-        """Flush, then take no more; what is not acknowledged in time fails with Closed."""
+        """Take no more records, and flush. Futures of records that are not acknowledged in time fail with Closed.
+
+        Args:
+            timeout: seconds to wait.
+
+        Raises:
+            BrokerError, TransportError, TimedOut: see `flush`; the producer is closed all the same.
+        """
         if self._refusing:
             return
         deadline = deadline_after(timeout)

@@ -1,6 +1,6 @@
-"""A queue's worker under asyncio, and what it is handed.
+"""Receives and acknowledges a queue's messages under asyncio.
 
-May assume: the event loop's thread. Must not: know a protocol.
+Everything runs in the event loop's thread. The module knows no protocol.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from .roles import AsyncRole
 
 
 class Delivery:
-    """A queue message in hand; see `wireproto.records.Delivery`.
+    """A received queue message that is not acknowledged yet; see `wireproto.records.Delivery`.
 
     Attributes:
-        record: the message. attempt: which time this is that it is handed out, from 1. made: the synchronous one.
+        record: the message.
+        attempt: number of its deliveries as the broker counts, from 1.
+        made: the synchronous delivery.
     """
 
     __slots__ = ("_queue", "attempt", "made", "record")
@@ -31,31 +33,52 @@ class Delivery:
 
     @property
     def topic(self) -> str:
-        """The topic that it was sent to; see `wireproto.records.Delivery.topic`."""
+        """The topic that the message was sent to; see `wireproto.records.Delivery.topic`."""
         return self.made.topic
 
     @property
     def value(self) -> bytes | None:
+        """The message's value; None is null."""
         return self.record.value
 
     @property
     def key(self) -> bytes | None:
+        """The message's key; None where it has none."""
         return self.record.key
 
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        """Pairs of name and value, in the order sent."""
         return self.record.headers
 
     @property
     def position(self) -> Position:
+        """The message's position."""
         return self.record.position
 
     async def ack(self, timeout: float = 30.0, *, wait: bool = False) -> None:
-        """Done with it; see `wireproto.records.Delivery.ack`."""
+        """Acknowledge the message: this worker does not receive it again. See `wireproto.records.Delivery.ack`.
+
+        Args:
+            timeout: seconds for the call.
+            wait: return when the broker has confirmed it (Pulsar's acknowledgements are sent in groups otherwise).
+
+        Raises:
+            Revoked: the message belongs to another worker by now. TimedOut, Unreachable: no answer; it may be delivered again.
+        """
         await self._queue.end(self.made, True, timeout, wait)
 
     async def release(self, timeout: float = 30.0, *, after: float | Callable[[int], float] | None = None) -> None:
-        """Give it back; see `wireproto.records.Delivery.release`."""
+        """Return the message to the broker, which delivers it again, here or to another worker.
+
+        Args:
+            timeout: seconds for the call.
+            after: seconds until it is returned, or a function of `attempt` that gives them (`Backoff`); None: as the broker decides.
+
+        Raises:
+            OptionError: `after` with another protocol than Pulsar. Revoked: the message belongs to another worker by now.
+            TimedOut, Unreachable: no answer.
+        """
         if after is None:
             await self._queue.end(self.made, False, timeout)
         else:
@@ -63,10 +86,18 @@ class Delivery:
 
 
 class Queue(AsyncRole[Any]):
-    """See `wireproto.roles.QueueConsumer`. ``async for delivery in queue`` goes on for ever."""
+    """A queue consumer; see `wireproto.roles.QueueConsumer`. ``async for delivery in queue`` never ends by itself."""
 
     async def receive(self, timeout: float = 1.0) -> Delivery | None:
-        """The next message, or None when none came within `timeout` seconds; one coroutine at a time (ConcurrentUse)."""
+        """Return the next message, or None when none came within `timeout`.
+
+        Args:
+            timeout: seconds to wait for a message, making the role included.
+
+        Raises:
+            ConcurrentUse: another coroutine is in a call of this queue. Closed: the queue or its client was closed.
+            What `wireproto.roles.QueueConsumer.receive` raises, and why the role could not be made.
+        """
         made = await self._come("receiving", timeout)
         return None if made is None else Delivery(self, made)
 
@@ -77,9 +108,25 @@ class Queue(AsyncRole[Any]):
                 yield delivery
 
     async def flush(self, timeout: float = 30.0) -> None:
-        """Pulsar's: send the acks that wait, and wait until the broker has answered them all."""
+        """Send the acknowledgements that are waiting, and wait until the broker has answered them all. Pulsar only.
+
+        Args:
+            timeout: seconds to wait.
+
+        Raises:
+            AsyncUnsupported: the protocol's queue has no flush. PulsarError: the broker refused some, named in the text; those messages are
+            delivered again. TimedOut: some, named in the text, were not answered in time.
+        """
         await self._do("flush", timeout=timeout)
 
     async def end(self, made: records.Delivery, ack: bool, timeout: float, wait: bool = False) -> None:
-        """What `Delivery.ack` and `release` do."""
+        """Acknowledge or return a message: the work of `Delivery.ack` and `Delivery.release`.
+
+        Args:
+            made: the synchronous delivery. ack: acknowledge it, else return it.
+            timeout: seconds for the call. wait: see `Delivery.ack`.
+
+        Raises:
+            Revoked, TimedOut, Unreachable: see `Delivery.ack`.
+        """
         await self._host.drive(self._made_of(made._end)(made, ack, timeout, wait))

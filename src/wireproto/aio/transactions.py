@@ -1,13 +1,13 @@
-"""Transactions under asyncio: the synchronous ones' own turns, awaited.
+"""Runs transactions under asyncio: the steps of the synchronous ones, awaited.
 
-What it is: no transaction of its own. `Transaction` runs the steps of `flow.transactions.Transaction`; what is sent goes by this package's
-`Producer`, one a topic, so records may wait in its queue: those are let in before a commit, and dropped before the rest is rolled back.
+`Transaction` has no state of its own: it runs the steps of `flow.transactions.Transaction`. Records are sent by this package's `Producer`,
+one for each topic, so some may wait in its queue: a commit waits until they are sent, and an abort drops them.
 
-    async with work.begin() as tx:                       begin ── leaving commits, an exception or a cancellation rolls back
-        receipt = await tx.send(b"…", topic="clean")     taken; waits for room and the topic's look-up, not for the record's place
-    place = await receipt                                of a committed transaction
+    async with work.begin() as tx:                       begins; leaving commits, an exception or a cancellation rolls back
+        receipt = await tx.send(b"…", topic="clean")     taken; waits for room and the topic's look-up, not for the record's position
+    position = await receipt                             once the transaction is committed
 
-May assume: the event loop's thread. Must not: know a protocol, or how a transaction goes on.
+Everything runs in the event loop's thread. The module knows no protocol.
 """
 
 from __future__ import annotations
@@ -36,11 +36,10 @@ if TYPE_CHECKING:
 
 
 class Receipt:
-    """Of a record in a transaction: ``await receipt`` waits for the transaction's end, and gives the place of a committed one; where it
-    cannot be committed any more it does not wait for that.
+    """A record's receipt in a transaction: ``await receipt`` returns the record's position once the transaction is committed.
 
-    Raises:
-        what the record, or the transaction, failed with. Who ceases to wait takes nothing back.
+    Awaiting raises what the record or the transaction failed with, as soon as the transaction cannot be committed any more. A cancelled
+    wait changes nothing of the record.
     """
 
     __slots__ = ("_future", "_turn", "_work")
@@ -50,7 +49,7 @@ class Receipt:
 
     @property
     def done(self) -> bool:
-        """Whether it is known what came of it."""
+        """Whether the outcome is known: the transaction has ended or cannot be committed, or the record failed."""
         return self._turn.outcome.done or (self._future.done() and self._future.exception() is not None)
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -63,22 +62,48 @@ class Receipt:
 
 
 class Sends:
-    """The producer of one topic: it sends in whichever transaction is open, and is the same in each."""
+    """The producer of one topic, which sends in the transaction that is open at the time of the call.
+
+    Attributes:
+        topic: the topic's name.
+    """
 
     def __init__(self, work: Transactions, topic: str) -> None:
         self._work = work
         self.topic = topic
 
     async def send(self, value: bytes | None, **more: Any) -> Receipt:
-        """As `Transaction.send`."""
+        """Take one record of the open transaction; see `Transaction.send`.
+
+        Args:
+            value: bytes, or None for null where the broker has it. more: the other arguments of `Transaction.send`.
+
+        Raises:
+            UsageError: no transaction is open. Aborted, ValueUnsupported, BufferFull, Closed: see `Transaction.send`.
+        """
         return await self._work.open().send(value, topic=self.topic, **more)
 
     async def send_batch(self, columns: Any, **more: Any) -> Sequence[Receipt]:
-        """As `Transaction.send_batch`."""
+        """Take many records of the open transaction; see `Transaction.send_batch`.
+
+        Args:
+            columns: rows as of `Transaction.send_batch`. more: its other arguments.
+
+        Raises:
+            UsageError: no transaction is open. Aborted, ValueUnsupported, BufferFull, Closed: see `Transaction.send_batch`.
+        """
         return await self._work.open().send_batch(columns, topic=self.topic, **more)
 
     async def flush(self, timeout: float = 30.0) -> None:
-        """Wait until all that was sent is stored in the transaction."""
+        """Wait until every record sent so far is stored in the transaction.
+
+        Args:
+            timeout: seconds to wait.
+
+        Raises:
+            BrokerError, TransportError: the first failure of a record. Aborted: the transaction has to be rolled back.
+            TimedOut: not every record is stored in time.
+        """
         deadline = deadline_after(timeout)
         out = await self._work.out(self.topic, deadline)
         await out.flush(max(0.0, deadline - time.monotonic()))
@@ -87,8 +112,8 @@ class Sends:
 class Transaction:
     """One transaction; see `wireproto.flow.transactions.Transaction`. Made by `Transactions.begin`.
 
-    A cancelled call leaves it where it was: a commit may be awaited again, and so may an abort, or else the next `begin` sees to it.
-    A cancelled `commit_positions` leaves it to be rolled back.
+    After a cancelled `commit` or `abort`, the same call continues; otherwise the next `begin` finishes it. After a cancelled
+    `commit_positions` the transaction can only be rolled back.
     """
 
     def __init__(self, work: Transactions, turn: transactions.Transaction[Any]) -> None:
@@ -99,12 +124,12 @@ class Transaction:
 
     @property
     def state(self) -> State:
-        """How far it is."""
+        """The state of the transaction."""
         return self._turn.state
 
     @property
     def ended(self) -> bool:
-        """Whether it is known how it ended."""
+        """Whether the transaction has ended, committed or not."""
         return self._turn.ended
 
     async def send(
@@ -118,10 +143,22 @@ class Transaction:
         partition: int | None = None,
         timeout: float = 30.0,
     ) -> Receipt:
-        """Take a record: waits for the topic to be looked up, and for room; the receipt, awaited behind the commit, has its place.
+        """Take one record of this transaction; waits for the topic's look-up and for room in the send buffer.
+
+        Args:
+            value, key: bytes, or None for null where the broker has it. topic: where the record goes.
+            headers: a mapping or ordered pairs of name and bytes (or None).
+            timestamp: milliseconds since 1970 UTC; None: the client's time of this call.
+            partition: the partition's number; None picks it by the key, and without a key keeps to one partition for a batch.
+            timeout: seconds to wait.
+
+        Returns:
+            the record's receipt, to be awaited after the commit.
 
         Raises:
-            Aborted, UsageError: see the synchronous one. BufferFull: no room within `timeout`; the record was not taken.
+            Aborted: the transaction has to be rolled back. UsageError: it has ended, or is ending.
+            BufferFull: no room within `timeout`; the record was not taken. TimedOut, BrokerError: the topic could not be looked up.
+            ValueUnsupported: the broker cannot carry this record.
         """
         deadline = deadline_after(timeout)
         self._turn.check()
@@ -138,7 +175,20 @@ class Transaction:
     async def send_batch(
         self, columns: Any, *, topic: str | None = None, partition: int | None = None, timeout: float = 30.0
     ) -> Sequence[Receipt]:
-        """As the synchronous one: rows to a topic, or each to the one that its column ``topic`` names."""
+        """Take many records of this transaction; see `Producer.send_batch`.
+
+        Args:
+            columns: rows as Arrow data or Columns. topic: where all of them go; None: where each row's column ``topic`` says.
+            partition: the partition of all rows; None: each row's own.
+            timeout: seconds to look the topics up and to wait for room.
+
+        Returns:
+            one receipt per batch.
+
+        Raises:
+            Aborted: the transaction has to be rolled back. UsageError: it has ended, or is ending.
+            ValueUnsupported: a row cannot be sent. BufferFull, TimedOut: no room in time, or a topic could not be looked up.
+        """
         deadline = deadline_after(timeout)
         self._turn.check()
         shares = [(topic, columns)] if topic is not None else topic_shares(columns)
@@ -150,18 +200,43 @@ class Transaction:
         return found
 
     def producer(self, topic: str) -> Sends:
-        """The producer of one topic, in this transaction and those behind it."""
+        """Return the producer of one topic, which sends in this transaction and in later ones of the same `Transactions`.
+
+        Args:
+            topic: its name; it is looked up at the first record.
+        """
         return Sends(self._work, topic)
 
     async def commit_positions(
         self, consumer: Consumer, positions: Mapping[TopicPartition, Position] | None = None, *, timeout: float = 30.0
     ) -> None:
-        """Have the consumer's group go on from there when the transaction commits."""
+        """Commit a consumer's positions with this transaction.
+
+        Args:
+            consumer: a member of the group, of the same client, made with automatic commit off.
+            positions: the first position not processed, by partition; None: behind all records that its polls have returned.
+            timeout: seconds to wait for the brokers.
+
+        Raises:
+            Aborted: the transaction has to be rolled back, because a partition belongs to another member now, say.
+            UsageError: the transaction has ended, or the consumer commits by itself. Closed: the consumer is not made yet.
+            TimedOut, Unreachable: no answer.
+        """
         deadline = deadline_after(timeout)
         await self._work.call(self._turn.commit_positions, consumer.made(), positions, timeout=max(0.0, deadline - time.monotonic()))
 
     async def ack(self, delivery: Delivery, *, timeout: float = 30.0) -> None:
-        """Have a queue's message acknowledged when the transaction commits. Raises AsyncUnsupported where the protocol has none."""
+        """Acknowledge a queue's message when the transaction commits. Pulsar only.
+
+        Args:
+            delivery: of a queue of the same client; it cannot be acknowledged or released otherwise after this.
+            timeout: seconds to wait for the brokers.
+
+        Raises:
+            AsyncUnsupported: the protocol's transactions acknowledge no messages.
+            Aborted: the transaction has to be rolled back. Revoked: the message belongs to another worker; the transaction continues.
+            UsageError: the transaction has ended, or the message is of another client's queue. TimedOut, Unreachable: no answer.
+        """
         ack = getattr(self._turn, "ack", None)
         if ack is None:
             raise AsyncUnsupported("this protocol's transactions acknowledge no messages")
@@ -169,19 +244,47 @@ class Transaction:
         await self._work.call(ack, delivery.made, timeout=max(0.0, deadline - time.monotonic()))
 
     async def commit(self, *, timeout: float = 30.0) -> None:
-        """Wait until all of it is stored, and have it seen. Raises: see the synchronous one."""
+        """Wait until every record is stored, and make all of the transaction visible.
+
+        Args:
+            timeout: seconds to wait for the brokers.
+
+        Raises:
+            Aborted: it was rolled back instead; `__cause__` says why. Fenced: another program uses this transactional name now.
+            OutcomeUnknown: it was committed or rolled back, and no broker can say which.
+            TimedOut: it has not ended yet; calling commit again continues. UsageError: it was aborted.
+        """
         deadline = deadline_after(timeout)
         await self._work.let_in(self._turn, deadline)
         await self._work.call(self._turn.commit, timeout=max(0.0, deadline - time.monotonic()))
 
     async def hand_over(self, *, timeout: float = 30.0) -> Any:
-        """Wait until all of it is stored, and leave its end to another client. Returns, raises: see the synchronous one."""
+        """Wait until every record is stored, and leave the commit or rollback to another client (`Admin.end_transactions`).
+
+        Args:
+            timeout: seconds to wait for the brokers.
+
+        Returns:
+            what `Admin.end_transactions` takes, which can be pickled; None: the transaction was empty, so it is over.
+
+        Raises:
+            Aborted: it was rolled back instead. UsageError: it has ended, or the protocol cannot hand transactions over.
+            TimedOut: not every record is stored yet; calling it again continues.
+        """
         deadline = deadline_after(timeout)
         await self._work.let_in(self._turn, deadline)
         return await self._work.call(self._turn.hand_over, timeout=max(0.0, deadline - time.monotonic()))
 
     async def abort(self, *, timeout: float = 30.0) -> None:
-        """Roll it back. Raises: see the synchronous one."""
+        """Roll the transaction back: queued records are not sent, and those that were sent are never visible.
+
+        Args:
+            timeout: seconds to wait for the brokers.
+
+        Raises:
+            Fenced: it is rolled back, and another program uses this transactional name now.
+            TimedOut: it has not ended yet; calling abort again continues. UsageError: it was committed, or may have been.
+        """
         deadline = deadline_after(timeout)
         await self._work.drop(self._turn)
         await self._work.call(self._turn.abort, timeout=max(0.0, deadline - time.monotonic()))
@@ -209,7 +312,7 @@ class Transaction:
 
 
 class Beginning:
-    """What `Transactions.begin` gives: ``async with`` it, or await it for a transaction that is ended by hand."""
+    """The result of `Transactions.begin`: use it in ``async with``, or await it for a transaction that you end yourself."""
 
     def __init__(self, work: Transactions, timeout: float) -> None:
         self._work, self._timeout = work, timeout
@@ -228,7 +331,7 @@ class Beginning:
 
 
 class Transactions(AsyncRole[Any]):
-    """See `wireproto.flow.transactions.Transactions`. Made by `Client.transactions`."""
+    """Transactions of one name; see `wireproto.flow.transactions.Transactions`. Made by `Client.transactions`."""
 
     def __init__(self, host: Host, what: str, make: Callable[[], Steps[Any]], forget: Callable[[Any], object], limit: int) -> None:
         super().__init__(host, what, make, forget)
@@ -237,38 +340,77 @@ class Transactions(AsyncRole[Any]):
         self._now: Transaction | None = None
 
     def begin(self, *, timeout: float = 30.0) -> Beginning:
-        """The next transaction, to be awaited or entered. It goes on with a `commit` or `abort` of the one before that was given up."""
+        """Begin the next transaction, when the result is awaited or entered. A commit or abort that timed out before is finished first.
+
+        Args:
+            timeout: seconds to wait for the brokers.
+
+        Raises:
+            All of these when the result is awaited or entered.
+            Aborted, OutcomeUnknown: how the commit of the transaction before ended; the next `begin` begins.
+            Fenced: another program uses this transactional name now. UsageError: a transaction is open. TimedOut, Closed.
+        """
         return Beginning(self, timeout)
 
     async def begun(self, timeout: float) -> Transaction:
-        """What awaiting `begin` does."""
+        """Begin the next transaction; see `begin`.
+
+        Args:
+            timeout: seconds to wait for the brokers.
+
+        Raises:
+            Aborted, OutcomeUnknown: how the commit of the transaction before ended; the next `begin` begins.
+            Fenced: another program uses this transactional name now. UsageError: a transaction is open. TimedOut, Closed.
+        """
         made = self._now = Transaction(self, await self._do("begin", timeout=timeout))
         return made
 
     @property
     def timeout(self) -> float:
-        """Seconds for what the end of a block waits for."""
+        """Seconds that the end of an ``async with`` block waits; 0.0 before the role is made."""
         return float(self._role.timeout) if self._role is not None else 0.0
 
-    # --- what a transaction asks ---
+    # --- called by Transaction, Sends and Receipt ---
 
     def open(self) -> Transaction:
-        """The one that is open. Raises UsageError."""
+        """Return the transaction that was begun last.
+
+        Raises:
+            UsageError: none was begun.
+        """
         if self._now is None:
             raise UsageError("no transaction is open: begin one")
         return self._now
 
     async def run(self, steps: Steps[Any]) -> Any:
-        """Run steps; Closed is raised in them when this role is closed."""
+        """Run steps, and return what they return; they get Closed when this role is closed.
+
+        Args:
+            steps: an operation, as made.
+        """
         return await self._run(steps)
 
     async def call(self, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """Run an operation of the role, or of a transaction of it."""
+        """Run an operation of the role or of one of its transactions, and return its result.
+
+        Args:
+            method: the bound operation. args, options: its arguments.
+
+        Raises:
+            AsyncUnsupported: it is no operation. Closed, and what the operation raises.
+        """
         self._host.check()
         return await self._run(self._made_of(method)(*args, **options))
 
     async def out(self, topic: str, deadline: float) -> Producer:
-        """The producer of a topic, made. Raises TimedOut, what the look-up raises."""
+        """Return a topic's producer, making it first.
+
+        Args:
+            topic: its name. deadline: `time.monotonic()` value.
+
+        Raises:
+            TimedOut: it is not made by then. BrokerError, TransportError: the topic could not be looked up.
+        """
         role = await self._opened(deadline)
         made = self._outs.get(topic)
         if made is None:
@@ -277,23 +419,34 @@ class Transactions(AsyncRole[Any]):
         try:
             await made._opened(deadline)
         except WireprotoError:
-            if made._opening is None:  # it failed: who comes next tries it anew, in his own time
+            if made._opening is None:  # making it failed: the next call tries again, with its own deadline
                 self._gone(made)
             raise
         return made
 
     def _gone(self, out: Any) -> None:
-        """It was closed, or could not be made."""
+        """Forget a producer that was closed or could not be made."""
         self._outs = {topic: kept for topic, kept in self._outs.items() if kept is not out}
 
     async def let_in(self, turn: transactions.Transaction[Any], deadline: float) -> None:
-        """Until what was sent in an open transaction has left the queues. Raises TimedOut."""
+        """Wait until the records sent in an open transaction have left the producers' queues.
+
+        Args:
+            turn: the transaction. deadline: `time.monotonic()` value.
+
+        Raises:
+            TimedOut: some are still queued.
+        """
         if turn.state is State.OPEN:
             for out in list(self._outs.values()):
                 await out.left(deadline)
 
     async def drop(self, turn: transactions.Transaction[Any]) -> None:
-        """It is to be rolled back: what waits in the queues is not sent."""
+        """Take no more records of a transaction that is to be rolled back, and drop those in the producers' queues.
+
+        Args:
+            turn: the transaction.
+        """
         turn.refuse()
         if turn.state is State.ABORTING:
             for out in list(self._outs.values()):
@@ -318,7 +471,7 @@ class Transactions(AsyncRole[Any]):
 
 
 def _outcome(turn: transactions.Transaction[Any]) -> Steps[None]:
-    """Wait for what a transaction's stored records come to. Raises that, unless they are committed."""
+    """Wait until a transaction has ended or cannot be committed; raise why, where its records are not committed."""
     if not turn.outcome.done:
         yield turn.outcome
     turn.check_outcome()

@@ -1,8 +1,8 @@
-"""The tree of nodes under asyncio: the synchronous tree's own calls, awaited.
+"""Offers the synchronous tree's calls to asyncio.
 
-What it is: no tree of its own. A call that waits is a coroutine here, found by its name, with the same arguments and errors; what does not
-wait is plain. `Watch` and `Events` are callbacks that a coroutine waits for; other callbacks are called by the event loop.
-May assume: the event loop's thread. Must not: know a protocol.
+A call of the synchronous tree that waits is a coroutine here, found by its name, with the same arguments and errors; one that does not wait
+is plain. `Watch` and `Events` are callbacks that a coroutine waits for; the event loop calls other callbacks. Everything runs in the event
+loop's thread. The module knows no protocol.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from .host import Host
 from .roles import AsyncRole
 
 _GONE = -1
-"""Type of the event that says that the session is gone, and its watches with it."""
+"""Type of the event that says that the session has ended, and its watches with it."""
 
 
 class Watch:
     """A one-shot callback that a coroutine waits for: pass it as ``watch=``, then `wait`.
 
-    Passed again when its event has been seen (by `wait`, or `fired`), it waits for the next one; else the event stays, so that one watch
-    may be passed for several nodes. One that nobody holds any more is forgotten.
+    Passed again after its event was seen (by `wait` or `fired`), it waits for the next event. Before that its event stays, so one watch may
+    be passed for several nodes. A watch that is garbage-collected is forgotten.
 
     Attributes:
-        event: what it was called with.
+        event: the event that it was called with, or None.
     """
 
     WAITED_FOR: ClassVar[bool] = True
@@ -43,6 +43,7 @@ class Watch:
         self._seen = False
 
     def __call__(self, event: Any) -> None:
+        """Note the event; called by the session."""
         self.event = event
         self._come.set()
 
@@ -53,7 +54,14 @@ class Watch:
         return self._seen
 
     async def wait(self, timeout: float = 30.0) -> Any:
-        """The event, or None when none came within `timeout` seconds."""
+        """Return the event, or None when none came within `timeout`.
+
+        Args:
+            timeout: seconds to wait.
+
+        Raises:
+            OptionError: `timeout` is no number of seconds.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, deadline_after(timeout) - time.monotonic())):
                 await self._come.wait()
@@ -61,21 +69,21 @@ class Watch:
         return self.event
 
     def renew(self) -> None:
-        """Wait for the next event, where the last one has been seen: the watch is passed again."""
+        """Forget an event that was seen, so that the next one is waited for. Called when the watch is passed again."""
         if self._seen:
             self.event, self._seen = None, False
             self._come.clear()
 
 
 _LEAVING: set[asyncio.Future[None]] = set()
-"""Watches that are taken back, perhaps with nobody to wait for that any more: an event loop alone keeps no task alive."""
+"""Tasks that remove watches, kept here since an event loop holds only weak references to its tasks."""
 
 
 class Events:
     """Events of a node, or of all below it: ``async with tree.events(path) as events: async for event in events``.
 
-    They end with the session, whose end is the last of them, or with the ``async with``. Where several tasks iterate, each event goes to
-    one of them, and the end to all.
+    The iteration ends with the session, whose end is the last event, or with the ``async with``. If several tasks iterate, each event goes
+    to one of them, and the end to all.
     """
 
     def __init__(self, tree: Tree, path: str, recursive: bool) -> None:
@@ -95,11 +103,11 @@ class Events:
             leaving = asyncio.ensure_future(self._left())
             _LEAVING.add(leaving)
             leaving.add_done_callback(_LEAVING.discard)
-            await asyncio.shield(leaving)  # who is cancelled here leaves no watch behind
+            await asyncio.shield(leaving)  # shielded, so that a cancellation leaves no watch behind
 
     async def _left(self) -> None:
         try:
-            with suppress(WireprotoError):  # it is gone with its session, say
+            with suppress(WireprotoError):  # it has ended with its session, say
                 await self._tree.remove_watch(self._path, self._on_event, timeout=5.0)
         finally:
             self._queue.put_nowait(None)
@@ -113,14 +121,14 @@ class Events:
         event = await self._queue.get()
         if event is None or event.type == _GONE:
             self._over = True
-            self._queue.put_nowait(None)  # for the next who waits
+            self._queue.put_nowait(None)  # for other tasks that iterate
         if event is None:
             raise StopAsyncIteration
         return event
 
 
 class Tree(AsyncRole[Any]):
-    """See the protocol's Tree (`wireproto.roles.Tree`): the same calls, awaited. Properties are plain."""
+    """The tree of nodes; see the protocol's Tree and `wireproto.roles.Tree`: the same calls, awaited. Properties are plain."""
 
     def __init__(self, host: Host, what: str, make: Callable[[], Steps[Any]], forget: Callable[[Any], object], plain: Any) -> None:
         super().__init__(host, what, make, forget)
@@ -141,15 +149,19 @@ class Tree(AsyncRole[Any]):
         return call
 
     def events(self, path: str, *, recursive: bool = False) -> Events:
-        """What happens to a node, or with `recursive` to all below it, as an iterator (ZooKeeper's servers from 3.6)."""
+        """Return an asynchronous iterator of a node's events (ZooKeeper's servers from 3.6).
+
+        Args:
+            path: absolute path of the node. recursive: also of all nodes below it.
+        """
         return Events(self, path, recursive)
 
     def session_scope(self) -> Tree:
-        """As the synchronous tree's: this tree for the session of now."""
+        """Return this tree bound to the current session, like the synchronous tree's `session_scope`."""
         return self._over(self._plain.session_scope())
 
     def any_session(self) -> Tree:
-        """As the synchronous tree's: this tree for whichever session there is."""
+        """Return this tree for whichever session there is, like the synchronous tree's `any_session`."""
         return self._over(self._plain.any_session())
 
     def _over(self, plain: Any) -> Tree:
@@ -160,5 +172,5 @@ class Tree(AsyncRole[Any]):
         return plain
 
     def watch(self) -> Watch:
-        """A `Watch` to pass as ``watch=`` and wait for."""
+        """Make a `Watch` to pass as ``watch=`` and wait for."""
         return Watch()
