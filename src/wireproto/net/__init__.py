@@ -1,1 +1,1 @@
-"""The engine round `_net`: names to addresses, connections, TLS, retry, pools, options. Knows no protocol."""
+"""Resolves names, opens and keeps connections, does TLS, retries and reads options, round the engine `_net`. Knows no protocol."""

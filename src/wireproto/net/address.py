@@ -1,8 +1,8 @@
-"""Names to addresses, under a deadline, and the map that rewrites advertised addresses.
+"""Resolves host names under a deadline, and rewrites advertised addresses.
 
-What it is: `resolving` has the system's blocking look-up done by a worker thread and waits no longer than told; look-ups of the same name
-at the same time are one, whichever clients ask. `AddressMap` rewrites what brokers advertise (tunnels, NAT, fault proxies) before dialling.
-Must not: open a connection.
+`resolving` runs the system's blocking look-up in a worker thread and waits until its deadline; look-ups of the same name at the same time
+are one, whichever clients ask. `AddressMap` rewrites what brokers advertise (tunnels, NAT, fault proxies) before dialling. The module opens
+no connection.
 """
 
 from __future__ import annotations
@@ -27,16 +27,23 @@ AddressMap = Mapping[str, str] | Callable[[Address], Address]
 
 
 class _Lookup:
-    """One look-up on its way."""
+    """One look-up under way, for all that wait for it.
+
+    Attributes:
+        waiting: events to set at its end.
+        found: the addresses, best first. error: the system's text where it failed.
+        unknown: whether it failed because there is no such name, as far as the name servers know.
+    """
 
     def __init__(self, host: str, port: int) -> None:
         self.waiting: list[Event] = []
         self.found: list[SocketAddress] = []
         self.error: str | None = None
-        self.unknown = False  # there is no such name, as far as anybody knows
+        self.unknown = False
         self.host, self.port = host, port
 
     def run(self) -> None:
+        """Look the name up, in a worker thread, and wake what waits."""
         try:
             entries = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
             self.found = interleave([(entry[0], entry[4]) for entry in entries])
@@ -44,7 +51,7 @@ class _Lookup:
             self.unknown = isinstance(error, UnicodeError) or error.errno in _NO_NAME
             self.error = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         finally:
-            with _lock:  # first, so that whoever asks again when this one has failed is not told so once more
+            with _lock:  # before the events are set, so that a caller that asks again after a failure begins a new look-up
                 if _running.get((self.host, self.port)) is self:
                     del _running[self.host, self.port]
             for event in self.waiting:
@@ -65,7 +72,10 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def interleave(found: list[SocketAddress]) -> list[SocketAddress]:
-    """The resolver's order, families in turn, no address twice: one dead family costs one attempt, not all."""
+    """Return addresses in the resolver's order with the families (IPv6, IPv4) alternating, each address once.
+
+    So a family that does not work costs one connection attempt before the other family is tried.
+    """
     first = [entry for entry in found if entry[0] == found[0][0]]
     other = [entry for entry in found if entry[0] != found[0][0]]
     mixed: list[SocketAddress] = []
@@ -79,7 +89,7 @@ def interleave(found: list[SocketAddress]) -> list[SocketAddress]:
 
 
 def literal(host: str, port: int) -> SocketAddress | None:
-    """The socket address when `host` is an IP address in text; no look-up."""
+    """Return the socket address if `host` is an IP address in text, else None; nothing is looked up."""
     bare, _, scope = host.partition("%")
     try:
         version = ipaddress.ip_address(bare).version
@@ -93,7 +103,7 @@ def literal(host: str, port: int) -> SocketAddress | None:
 
 
 def _join(loop: Loop, address: Address) -> tuple[_Lookup, Event]:
-    """The look-up of this name that is under way, or a new one, and its end."""
+    """Return the look-up of this name that is under way, or a new one, and an event of its end."""
     event = Event(loop)
     with _lock:
         lookup = _running.get(address)
@@ -112,18 +122,19 @@ def _join(loop: Loop, address: Address) -> tuple[_Lookup, Event]:
 
 
 def unresolved(host: str) -> str:
-    """What is told when the time is over."""
+    """Return the error text for a look-up that was not answered in time."""
     return f"the name {host} was not resolved in time"
 
 
 def resolving(loop: Loop, address: Address, until: float) -> Steps[list[SocketAddress]]:
-    """Socket addresses of a host, best first.
+    """Return the socket addresses of a host, best first. Steps.
 
     Args:
-        address: host name or IP address, and port.
+        loop: the engine's loop that waits. address: host name or IP address, and port.
         until: `time.monotonic()` value.
+
     Raises:
-        Unreachable: there is no such name. ConnectError: nobody could say. Unanswered: the name server did not answer in time.
+        Unreachable: there is no such name. ConnectError: the look-up failed otherwise. Unanswered: no answer in time.
     """
     host, port = address
     known = literal(host, port)
@@ -139,7 +150,7 @@ def resolving(loop: Loop, address: Address, until: float) -> Steps[list[SocketAd
 
 
 def parse_map(text: str) -> dict[str, str]:
-    """``a:9092=127.0.0.1:19092,b=c`` to a map; raises OptionError."""
+    """Parse ``a:9092=127.0.0.1:19092,b=c`` into a map. Raises OptionError."""
     pairs: dict[str, str] = {}
     for item in filter(None, text.split(",")):
         source, sep, target = item.partition("=")
@@ -150,7 +161,10 @@ def parse_map(text: str) -> dict[str, str]:
 
 
 def translate(address: Address, address_map: AddressMap | None) -> Address:
-    """Where to dial for `address`: by ``host:port``, else by ``host`` (the port is kept unless the target names one), else as it is."""
+    """Return the address to dial for `address`: mapped by ``host:port``, else by ``host``, else unchanged.
+
+    A target without a port keeps the port of `address`.
+    """
     if not address_map:
         return address
     if callable(address_map):

@@ -26,7 +26,7 @@ from .retry import Verdict
 QUIET = 1.0
 """Seconds between two lines of one cause."""
 _MOST = 256
-"""Causes that are remembered; beyond that number those are forgotten whose time is over."""
+"""Causes that are remembered; beyond that number those without a line in the last `QUIET` seconds are forgotten."""
 
 
 class _Cause:

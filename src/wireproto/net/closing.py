@@ -1,6 +1,6 @@
-"""`with` for what has a `close`: clients and roles.
+"""Makes clients and roles context managers.
 
-What it is: a base whose `with` closes at the end of the block, and never hides the error that ended it. Must not: know what is closed.
+`Closing` closes at the end of a ``with`` block, and never hides the error that ended the block: an error of the close becomes a note of it.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from types import TracebackType
 from typing import Self
 
 INTERRUPTED = 5.0
-"""Seconds for the close of a block that Ctrl-C or an exit ends: whoever asked for that does not want to wait for a broker."""
+"""Seconds for the close of a block that Ctrl-C or an exit ended: short, since the user does not want to wait for a broker then."""
 
 
 class Closing:
     """A context manager over `close`."""
 
     def close(self, timeout: float = 30.0) -> None:
+        """Close the client or role, in `timeout` seconds; defined by the derived class."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

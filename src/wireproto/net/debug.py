@@ -1,8 +1,7 @@
-"""What the bytes say: the wire log behind ``--debug``, and a guess at who answers on a port.
+"""Writes the wire log behind ``--debug``, and guesses which protocol answers on a port.
 
-What it is: `watch` prints every frame of a loop with its direction and peer, `show_wire` those of all clients opened
-later; frames marked secret show their length alone.
-Must not: decode a message, or show what was marked secret.
+`watch` writes every frame of a loop with its direction and peer, `show_wire` those of all clients opened later. Of frames marked secret
+only the length is written. No message is decoded.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from typing import Any, TextIO
 from wireproto._net import Loop, Mailbox
 
 SHOWN = 256
-"""Bytes of a frame that are shown."""
+"""Bytes of a frame that are written."""
 
 _stream: TextIO | None = None
 
 
 def show_wire(stream: TextIO | None) -> None:
-    """Write the frames of every client that is opened from now on to `stream`; None ends that."""
+    """Write the frames of every client that is opened from now on to `stream`; None: no longer."""
     global _stream
     _stream = stream
 
@@ -33,7 +32,7 @@ def attach(loop: Loop) -> None:
 
 
 def describe_first_bytes(data: bytes) -> str:
-    """What the first bytes of a peer look like when they are not the protocol expected; empty when unknown."""
+    """Describe what a peer's first bytes look like, for an error that they are not the expected protocol; empty when unknown."""
     if len(data) >= 3 and data[0] in (0x14, 0x15, 0x16, 0x17) and data[1] == 3 and data[2] <= 4:
         return "the peer speaks TLS on this port; use the TLS form of the URL"
     if data.startswith(b"HTTP/"):
@@ -48,7 +47,7 @@ def describe_first_bytes(data: bytes) -> str:
 
 
 def hexdump(data: bytes, shown: int = SHOWN) -> str:
-    """Offset, hex and text, 16 bytes a line."""
+    """Format bytes as lines of offset, hex and text, 16 bytes each; at most `shown` bytes."""
     lines = []
     for start in range(0, min(len(data), shown), 16):
         part = data[start : min(start + 16, shown)]
@@ -60,7 +59,13 @@ def hexdump(data: bytes, shown: int = SHOWN) -> str:
 
 
 def watch(loop: Loop, write: Callable[[str], Any] | None = None, *, shown: int = SHOWN) -> None:
-    """Log the frames of all connections of `loop` from now on; `write` gets one text a frame (default: standard error)."""
+    """Write the frames of all connections of `loop` from now on.
+
+    Args:
+        loop: the client's engine loop.
+        write: called with one text for each frame; None: standard error.
+        shown: bytes of each frame that are written.
+    """
     begin = time.monotonic()
     out = write if write is not None else sys.stderr.write
 

@@ -1,9 +1,8 @@
-"""A connected socket, under a deadline: steps that wait without a thread.
+"""Connects sockets under a deadline, in steps that wait without a thread.
 
-What it is: look-up, then non-blocking connects to the addresses found, the next one begun when one fails or is slow; the first that
-answers is taken. Failures are one line that says which: no such name, refused, unreachable, no answer. `dial` is the same for those
-who have no client.
-Must not: know a protocol, or open connections for the engine (that is `Loop.open`).
+After the look-up it connects to the addresses found, without blocking; the next attempt begins when one fails or is slow, and the first
+connection that is made is taken. An error is one line with the cause: no such name, refused, unreachable, no answer. `dial` does the same
+without a client. The module knows no protocol; `Loop.open` takes the socket over.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ from .task import Steps, Tasks, ready
 from .tls import UNSHAKEN, TlsOptions, TlsStream, wrapping
 
 HEAD_START = 0.25
-"""Seconds that an address has before the next one is tried beside it."""
+"""Seconds after which the next address is tried while the one before has not answered yet."""
 _RESET = (errno.ECONNRESET, errno.EPIPE)
 _UNANSWERED = "no answer to the connection attempt in time"
 
 
 class Progress:
-    """How far it is, for those whose time is over before the dialling's own.
+    """How far a dialling is, for the error of a caller whose deadline comes before the dialling's own.
 
     Attributes:
-        late: what an Unanswered would say now.
-        failed: why it is put off for a moment.
+        late: the text of an Unanswered that would be raised now.
+        failed: the failure whose back-off is being waited for, or None.
     """
 
     __slots__ = ("failed", "late")
@@ -45,7 +44,7 @@ class Progress:
 
 
 def peer_name(address: Address) -> str:
-    """``host:port``, with brackets round an IPv6 address."""
+    """Return ``host:port``, with brackets round an IPv6 address."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -57,7 +56,7 @@ def dial(
     address_map: AddressMap | None = None,
     tls: TlsOptions | None = None,
 ) -> socket.socket | TlsStream:
-    """`dialling`, waited for here and now."""
+    """Run `dialling` in this thread, with a loop of its own, and return its result. Raises as `dialling`."""
     loop = Loop("dial")
     try:
         return Tasks(loop).drive(dialling(loop, address, deadline, Progress(), address_map=address_map, tls=tls), deadline)
@@ -82,8 +81,14 @@ def dialling(
         loop: polls the sockets; the result is not opened on it.
         address: host and port, as advertised; `address_map` rewrites it first. TLS checks the name before the rewriting.
         until: `time.monotonic()` value.
-        progress: is told how far it is.
-        places: where to connect to instead of looking the (rewritten) name up; see `connecting`.
+        progress: updated as it proceeds.
+        tls: options of the TLS handshake; None: no TLS.
+        context: a context made from `tls` before, to be used again; None: made here.
+        places: socket addresses to connect to, instead of looking the (rewritten) name up; see `connecting`.
+
+    Returns:
+        the connected socket, or the TLS stream after its handshake.
+
     Raises:
         ConnectError, TlsError, Unanswered, with the peer. Disconnected: the peer hung up during the TLS handshake.
     """
@@ -110,15 +115,19 @@ def dialling(
 
 
 def connecting(loop: Loop, places: list[SocketAddress], until: float) -> Steps[socket.socket]:
-    """A connected, non-blocking TCP socket with Nagle's algorithm off.
+    """Connect to the first address that answers; returns a non-blocking TCP socket with Nagle's algorithm off. Steps.
 
     Args:
-        places: where to connect to, best first. What was tried, in vain or not, is taken off: a host may answer and yet not serve, and
-            who finds that out goes on with the rest.
+        loop: polls the sockets. until: `time.monotonic()` value.
+        places: socket addresses, best first. Those that were tried, with or without success, are removed: a host may accept the connection
+            and not serve, and the caller then continues with the rest.
+
+    Raises:
+        Unreachable: every address refused. ConnectError: no address can be connected to. Unanswered: none answered in time.
     """
     begun: dict[int, tuple[socket.socket, SocketAddress]] = {}
     problem: OSError | None = None
-    refused = True  # by all that were tried
+    refused = True  # whether all addresses that were tried refused the connection
     next_at = 0.0
     try:
         while True:
@@ -175,7 +184,7 @@ def _begin(entry: SocketAddress) -> socket.socket:
 
 
 def was_reset(error: BaseException) -> bool:
-    """Whether the peer took the connection and then reset it, be it while it was made or behind the first request."""
+    """Whether the peer accepted the connection and then reset it, while it was made or after the first request."""
     cause = error if isinstance(error, Disconnected) else error.__cause__
     return isinstance(cause, Disconnected) and cause.errno in _RESET
 

@@ -1,8 +1,8 @@
-"""Worker threads for what blocks: name look-ups, key derivation, a token's HTTP request, callbacks of the user.
+"""Runs blocking calls in worker threads: name look-ups, key derivation, a token's HTTP request, callbacks of the user.
 
-What it is: one set of daemon threads for the process; a job takes one that idles, else a new one, so that one that hangs holds up no other.
-An idle thread ends after `IDLE` seconds. In a forked child there are none, and the jobs of the parent are the parent's.
-Must not: be used for what can be waited for without a thread.
+The process has one set of daemon threads. A job takes an idle thread, else a new one, so a job that hangs delays no other. An idle thread
+ends after `IDLE` seconds. A forked child begins without threads and without the parent's jobs. What can be waited for without a thread
+does not belong here.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Job = tuple[Event, Callable[..., Any], tuple[Any, ...]]
 
 
 class Workers:
-    """The threads."""
+    """The worker threads of the process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._idle: list[SimpleQueue[Job]] = []
 
     def put(self, job: Job) -> None:
-        """Do it soon; raises RuntimeError when the system gives no more threads."""
+        """Have a thread run the job. Raises RuntimeError when the system has no more threads."""
         with self._lock:
             jobs = self._idle.pop() if self._idle else None
         if jobs is None:
@@ -46,15 +46,15 @@ class Workers:
                     if jobs in self._idle:
                         self._idle.remove(jobs)
                         return
-                continue  # taken off already: its job is about to come
+                continue  # `put` has just taken this queue: a job is about to come
             if job is not None:
                 _do(*job)
-            job = None  # what it holds is not ours any more
+            job = None  # release what the job refers to
             with self._lock:
                 self._idle.append(jobs)
 
     def forget(self) -> None:
-        """In a forked child: the threads stayed with the parent."""
+        """Start without threads, in a forked child: the threads exist in the parent only."""
         self._lock = threading.Lock()
         self._idle = []
 
@@ -73,9 +73,15 @@ os.register_at_fork(after_in_child=_workers.forget)
 
 
 def offload(loop: Loop, fn: Callable[..., Any], *args: Any) -> Event:
-    """Call fn(*args) in a worker thread; the event is its outcome.
+    """Call fn(*args) in a worker thread; the returned event has its result or its exception.
 
-    It may block, but not for ever: nothing can end it, and whoever waits for the event has a deadline of its own.
+    `fn` may block, but must end by itself: nothing can interrupt it, and callers that wait for the event only give up at their deadline.
+
+    Args:
+        loop: the engine's loop whose threads wait for the event. fn, args: the function and its arguments.
+
+    Raises:
+        RuntimeError: the system has no more threads.
     """
     event = Event(loop)
     _workers.put((event, fn, args))

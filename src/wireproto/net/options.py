@@ -1,9 +1,9 @@
-"""Options that every client has, and how text becomes typed values.
+"""Defines the options that every client has, and converts text to their types.
 
-What it is: `CommonOptions`, a frozen dataclass from which each adapter's options derive; `from_url` reads URL parameters and keywords into
-it by the fields' types; `for_role` puts a role's keywords over it. Unknown names raise OptionError naming near matches. Text forms:
-true/false/yes/no/1/0, numbers with k, M, G (1024) or ms, s, m, h, comma-separated lists, ``env:NAME`` and ``file:PATH`` for secrets.
-Must not: show a secret.
+`CommonOptions` is a frozen dataclass from which each adapter's options derive; `from_url` reads URL parameters and keywords into it by the
+fields' types; `for_role` replaces values by a role's keywords. Unknown names raise OptionError with near matches. Text forms:
+true/false/yes/no/1/0, numbers with k, M, G (1024) or ms, s, m, h, comma-separated lists, ``env:NAME`` and ``file:PATH`` for secrets. No
+secret is ever shown.
 """
 
 from __future__ import annotations
@@ -31,26 +31,28 @@ _hints: dict[type[Any], Mapping[str, Any]] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class CommonOptions:
-    """What all four clients take.
+    """The options that all clients take.
 
     Attributes:
-        timeout: seconds that a client or a role may take to be made, where that waits; calls have a `timeout` of their own.
+        timeout: seconds that making a client or a role may take, where that waits; calls have a `timeout` of their own.
         connect_timeout: seconds for one connection: look-up, TCP, TLS and the protocol's handshake.
         client_id: the name of the client's threads, and given to brokers whose protocol has one (Kafka, RocketMQ).
         tls: use TLS; the TLS form of the URL sets it.
-        tls_ca_file, tls_ca_data: trusted certificates (PEM); none: the system's.
-        tls_cert_file, tls_key_file, tls_key_password: the client's certificate.
-        tls_verify, tls_verify_host: check the certificate, and that it names the host.
+        tls_ca_file, tls_ca_data: trusted certificates (PEM); without either: the system's.
+        tls_cert_file, tls_key_file, tls_key_password: the client's certificate, its key (PEM), and the key's password.
+        tls_verify: check the server's certificate.
+        tls_verify_host: check that the certificate names the host.
         tls_server_name: the name to ask for and check instead of the host dialled.
         tls_context: an `ssl.SSLContext` to use as it is.
         address_map: rewrites advertised addresses before dialling: ``from=to`` pairs in text, a mapping, or a callable.
-        fetch_memory: bytes read ahead and not yet taken, for the whole client.
-        buffer_memory: bytes of records taken and not yet acknowledged, for the whole client.
-        user, password: credentials (also from the URL's userinfo); token: bearer or JSON web token.
+        fetch_memory: bytes read ahead and not yet returned to the user, for the whole client.
+        buffer_memory: bytes of records taken by `send` and not yet acknowledged, for the whole client.
+        user, password: credentials (also from the URL's userinfo).
+        token: bearer or JSON web token.
     """
 
     ROLES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Which options a role takes, by the name of what makes it; the others are the client's alone."""
+    """The options that each role takes, by the name of the client's method that makes it; the others are the client's alone."""
 
     timeout: float = 30.0
     connect_timeout: float = 10.0
@@ -82,7 +84,10 @@ class CommonOptions:
 
     @classmethod
     def from_url(cls, url: Url, /, **keywords: Any) -> Self:
-        """Options from a URL and keywords; keywords win over the URL.
+        """Make options from a URL and keywords; keywords win over the URL.
+
+        Args:
+            url: its parameters, userinfo and TLS form are read. keywords: option values, typed or as text.
 
         Raises:
             OptionError: an unknown name (near matches are named), or a value of the wrong type.
@@ -98,7 +103,7 @@ class CommonOptions:
 
     @classmethod
     def from_mapping(cls, *layers: Mapping[str, Any]) -> Self:
-        """Options from mappings, later ones win. Names may be written with hyphens."""
+        """Make options from mappings of names to values; later mappings win, and names may have hyphens. Raises OptionError."""
         wanted = hints(cls)
         values: dict[str, Any] = {}
         for layer in layers:
@@ -110,10 +115,12 @@ class CommonOptions:
         return cls(**values)
 
     def for_role(self, role: str, given: Mapping[str, Any]) -> Self:
-        """These options with the keywords of one role over them.
+        """Return these options with one role's keywords in place of the client's values.
 
         Args:
-            role: what makes it: ``producer``, ``reader``, ``consumer`` or ``queue``.
+            role: the client's method that makes it: ``producer``, ``reader``, ``consumer`` or ``queue``.
+            given: the role's keywords.
+
         Raises:
             OptionError: a name that is no option of that role (of another role, another protocol, or of none), or a wrong value.
         """
@@ -131,11 +138,11 @@ class CommonOptions:
         return dataclasses.replace(self, **values)
 
     def tls_options(self) -> TlsOptions | None:
-        """None when TLS is off."""
+        """Return the options of TLS, or None when TLS is off."""
         return self.tls_settings() if self.tls else None
 
     def tls_settings(self) -> TlsOptions:
-        """What a connection with TLS wants, be it this client's own protocol or another beside it."""
+        """Return the options of a TLS connection, whether or not `tls` is on: also for another protocol of the client, such as HTTP."""
         return TlsOptions(
             ca_file=self.tls_ca_file,
             ca_data=self.tls_ca_data,
@@ -155,7 +162,7 @@ def _near(name: str, known: Iterable[str]) -> str:
 
 
 def hints(cls: type[Any]) -> Mapping[str, Any]:
-    """Field names and types of an options class: every role asks, and finding out takes longer than what many a role does."""
+    """Return the field names and types of an options class, kept after the first call: resolving type hints is slow."""
     known = _hints.get(cls)
     if known is None:
         found = typing.get_type_hints(cls)
@@ -164,7 +171,14 @@ def hints(cls: type[Any]) -> Mapping[str, Any]:
 
 
 def convert(name: str, value: Any, kind: Any) -> Any:
-    """A value, or its text, as the type that a field wants; raises OptionError naming the option and never a secret."""
+    """Convert an option's value, or its text, to the type of its field.
+
+    Args:
+        name: the option's name, for errors. value: what was given. kind: the field's type.
+
+    Raises:
+        OptionError: it cannot be converted; the text names the option and shows no secret.
+    """
     if kind is Any:
         return value
     if kind is AddressMap or kind == AddressMap | None:

@@ -1,10 +1,10 @@
-"""Connections by address and purpose.
+"""Keeps a client's connections, by address and purpose.
 
-What it is: at most one open connection for each (address, purpose). Dialling is a task of the client's: those who want the same connection
-at the same time share it, and it goes on when they give up, so that a poll of 50 ms finds the connection open by and by, over a slow way
-with TLS and SASL, too.
-A connection that was lost is dialled again at its next use, not before a back-off that grows with each failure of that address.
-May assume: the steps that open one keep a time of their own. Must not: know a protocol, or retry (that is `net.retry`'s part).
+There is at most one open connection for each (address, purpose). Dialling is a task of the client: callers that want the same connection at
+the same time share the task, and it continues after they time out, so that a poll of 50 ms finds the connection open at a later call, even
+when TLS and SASL take long. A connection that was lost is dialled again at its next use, not before a back-off that grows with each
+failure of that address. The steps that open a connection keep a deadline of their own. The module knows no protocol and does not retry
+(that is the part of `net.retry`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .task import Steps, Task, Tasks, after, fresh
 Key = tuple[Address, str]
 
 BRIEF = 0.5
-"""Seconds of a back-off that are always sat out."""
+"""Seconds of a back-off that are always waited, however little time the caller has."""
 RECONNECT = Policy(first=0.05, factor=2.0, ceiling=2.0, jitter=0.2)
 
 
@@ -39,9 +39,10 @@ class Pool:
 
     Args:
         tasks: the client's.
-        opening: steps that make a connection, ready for requests, or close what they made of it; they keep a time of their own.
-        worn: whether an open connection is to be given to nobody any more; when another one has taken its place, it is closed as soon as
-            nothing is under way on it.
+        opening: steps that make a connection which is ready for requests, and close it if they fail; they keep a deadline of their own.
+        policy: the back-off between attempts to dial an address.
+        worn: whether an open connection is not to be used for new requests any more. Once another one has replaced it, it is closed as
+            soon as it has no request under way.
     """
 
     def __init__(
@@ -56,20 +57,21 @@ class Pool:
         self._failures: dict[Address, tuple[int, float, TransportError | None]] = {}
 
     def get(self, address: Address, purpose: str = "main", deadline: float = 0.0) -> Connection:
-        """The open connection to `address` for `purpose`, dialled when there is none.
+        """Return the open connection to `address` for `purpose`, dialling it when there is none.
 
         Args:
-            deadline: `time.monotonic()` value. A dialling that is not over by then goes on.
+            address: host and port. purpose: the kind of use, such as "main".
+            deadline: `time.monotonic()` value. A dialling that is not done by then continues.
 
         Raises:
-            ConnectError, TlsError, Unanswered, AuthError, whatever the opening raises, or raised last if the time is over in a back-off;
+            ConnectError, TlsError, Unanswered, AuthError: what the opening raises, or raised last if the deadline comes in a back-off.
             Closed, Forked.
         """
         conn = self.peek(address, purpose)
         return conn if conn is not None else self._tasks.drive(self.getting(address, purpose, deadline), deadline)
 
     def getting(self, address: Address, purpose: str = "main", deadline: float = 0.0) -> Steps[Connection]:
-        """`get`, as steps."""
+        """Run `get` as steps."""
         conn = self.peek(address, purpose)
         if conn is not None:
             return conn
@@ -79,50 +81,51 @@ class Pool:
         return task.result()
 
     def late(self, address: Address, purpose: str = "main") -> WireprotoError:
-        """What is told of a dialling for which there is no time left: why it is in a back-off, or else how far it is."""
+        """Return the error of a caller whose deadline came during a dialling: the failure that it backs off from, or how far it is."""
         how_far = self._progress.get((address, purpose))
         if how_far is not None and how_far.failed is not None:
             return fresh(how_far.failed)
         return Unanswered(how_far.late if how_far is not None else "no connection yet", peer=peer_name(address))
 
     def dial(self, address: Address, purpose: str = "main", until: float | None = None) -> Task[Connection]:
-        """The task that dials it, for those who have no time to wait; begun when there is none.
+        """Return the task that dials a connection, beginning it when there is none, without waiting for it.
 
         Args:
-            until: a back-off takes no more than half of the time that is left, or `BRIEF`, if it is this one that begins the task.
+            address, purpose: see `get`.
+            until: `time.monotonic()` value. If this call begins the task, a back-off takes at most half of the time until then, or `BRIEF`.
         """
         time_out = float("inf") if until is None else until
         key = (address, purpose)
         return self._tasks.shared(("dial", id(self), *key), lambda: self._dialling(key, time_out), f"dialling {peer_name(address)}")
 
     def dialling(self, address: Address, purpose: str = "main") -> bool:
-        """Whether it is under way: after Unanswered, nothing has failed yet."""
+        """Whether a dialling is under way, so that an Unanswered does not mean that it has failed."""
         return self._tasks.running(("dial", id(self), address, purpose))
 
     def peek(self, address: Address, purpose: str = "main") -> Connection | None:
-        """The open connection, or None; never dials."""
+        """Return the open connection, or None; never dials."""
         conn = self._open.get((address, purpose))
         if conn is None or conn.closed or (self._worn is not None and self._worn(conn)):
             return None
         return conn
 
     def drop(self, conn: Connection, reason: str | None = None) -> None:
-        """Close a connection that cannot be trusted any more."""
+        """Close a connection that cannot be trusted any more, for `reason`."""
         self.release(conn)
         conn.close(reason)
 
     def release(self, conn: Connection) -> bool:
-        """Have the next one who asks dial another one. Whoever has this one closes it. Returns whether it was ours."""
+        """Remove a connection, which the caller will close: the next `get` dials another one. Returns whether it was in the pool."""
         keys = [key for key, known in list(self._open.items()) if known is conn]
         for key in keys:
             self._open.pop(key, None)
         return bool(keys)
 
     def forget(self, purpose: str, reason: str) -> None:
-        """Close every connection for a purpose that nobody has any more, those that are being dialled, too."""
+        """Close every connection of a purpose that is not used any more, also those that are being dialled."""
         mine = lambda key: isinstance(key, tuple) and key[:2] == ("dial", id(self)) and key[-1] == purpose  # noqa: E731
         for dialling in self._tasks.cancel(mine, Closed(reason)):
-            after(dialling, self._close, purpose, reason)  # one that waits for nothing any more makes its connection all the same
+            after(dialling, self._close, purpose, reason)  # a dialling past its last wait opens its connection all the same
         self._close(purpose, reason)
 
     def _close(self, purpose: str, reason: str) -> None:
@@ -132,13 +135,13 @@ class Pool:
                 conn.close(reason)
 
     def drop_all(self, reason: str) -> None:
-        """Close all of them; they are dialled anew as they are asked for."""
+        """Close all connections; they are dialled again at their next use."""
         for conn in list(self._open.values()):
             conn.close(reason)
         self._open.clear()
 
     def close(self) -> None:
-        """Close all of them, for good."""
+        """Close all connections, since the client is closed."""
         self.drop_all("the client was closed")
 
     # ---- in the I/O thread ------------------------------------------------------------------------------------------------------
@@ -147,7 +150,7 @@ class Pool:
         address = key[0]
         there = self.peek(*key)
         if there is not None:
-            return there  # a dialling has ended since somebody looked
+            return there  # another dialling has ended since the caller looked
         progress = self._progress[key] = Progress()
         try:
             pause, progress.failed = self._back_off(address, until)
@@ -171,7 +174,7 @@ class Pool:
         return conn
 
     def _let_end(self, worn: Connection) -> None:
-        """Close it in a while, or later if something is under way there by then: who was given it a moment ago is about to use it."""
+        """Close a replaced connection after `BRIEF` seconds, or once it is idle: a caller that has just got it may be about to use it."""
         with suppress(Closed):
             worn.loop.call_at(time.monotonic() + BRIEF, self._end, worn)
 
@@ -182,13 +185,16 @@ class Pool:
             worn.close("another one has taken its place")
 
     def _back_off(self, address: Address, until: float) -> tuple[float, TransportError | None]:
-        """When to begin, and what failed last. Not before the back-off is over, but half of the caller's time is left for the attempt
-        itself. Callers in a hurry have no say: theirs goes on behind them, and they come again and again."""
+        """Return when to begin dialling, as a `time.monotonic()` value, and the last failure.
+
+        The back-off is kept, but half of the caller's time is left for the attempt. For short timeouts at least `BRIEF` is waited: the task
+        continues after such callers, which call again.
+        """
         now = time.monotonic()
         _, earliest, failed = self._failures.get(address, _NONE)
         return min(earliest, now + max((until - now) / 2, BRIEF)), failed
 
 
 def pause(loop: Loop, until: float) -> None:
-    """Sleep until `until` (time.monotonic()), reading the loop's sockets meanwhile."""
+    """Sleep until `until` (`time.monotonic()`), reading the loop's sockets meanwhile. Raises Closed, Forked."""
     Event(loop).ready_by(until)

@@ -1,19 +1,17 @@
-"""The one retry policy.
+"""Decides what is retried, and when.
 
-What it is: `verdict` judges an error by its facts, and nobody else does; `Policy` says how long to wait, `Waits` counts the failures;
-`Trial` says what becomes of each failed attempt until one succeeds, fails for good, or the deadline comes, and `run` calls one by it (as
-steps: `net.task.retrying`). Clock, pause and randomness are passed in.
+`verdict` is the only place that judges an error, by the facts of its class (`errors.WireprotoError`). `Policy` says how long to wait, `Waits`
+counts the failures. `Trial` judges each failed attempt until one succeeds, fails for good, or the deadline comes; `run` calls an attempt
+by it (as steps: `net.task.retrying`). Clock, pause and randomness are passed in. The module knows no protocol, and sleeps only by `pause`.
 
     fact                                verdict
     fenced                              NEVER
     retriable, moved                    NOW
     retriable, refresh                  REFRESH
     retriable                           LATER
-    refresh alone                       NEVER; REFRESH where a few tries are worth it (`brief`): a look-up may mend it
+    refresh alone                       NEVER; REFRESH where a few retries are worth it (`brief`), since a look-up may help
     none                                NEVER
-    lasting                             NEVER for who was never connected (`at_first`), else as the others say
-
-Must not: know a protocol, or sleep in any way of its own.
+    lasting                             NEVER for a client that was never connected (`at_first`), else as the other facts say
 """
 
 from __future__ import annotations
@@ -42,12 +40,13 @@ class Verdict(Enum):
 
 
 def verdict(error: BaseException, *, brief: bool = False, passing: Kinds = (), final: Kinds = ()) -> Verdict:
-    """What becomes of a request that failed so.
+    """Judge when a request that failed with `error` may be sent again.
 
     Args:
-        brief: a few tries more are worth it where a look-up alone may help; the caller counts them.
-        passing: kinds that pass here, whatever they are elsewhere; TimedOut where the attempt had a time of its own.
-        final: kinds that do not pass here.
+        error: what it failed with.
+        brief: retry where only a look-up may help; the caller counts these retries.
+        passing: error classes that are retried here, whatever their facts; TimedOut where an attempt had a shorter deadline of its own.
+        final: error classes that are never retried here.
     """
     if not isinstance(error, WireprotoError) or error.fenced or isinstance(error, final):
         return Verdict.NEVER
@@ -59,17 +58,17 @@ def verdict(error: BaseException, *, brief: bool = False, passing: Kinds = (), f
 
 
 BRIEFLY = 4
-"""Times that a request is sent again on an error that a look-up alone may mend: some two seconds."""
+"""Number of retries after errors that only a look-up may help against; they take some two seconds."""
 
 
 def briefly(**known: Kinds) -> Callable[[WireprotoError], Verdict]:
-    """A judge for one call, which counts: where a look-up alone may help, `BRIEFLY` tries more are worth it. `known`: as for `verdict`."""
+    """Make a judge for one call, which retries `BRIEFLY` times where only a look-up may help. `known`: as for `verdict`."""
     failures = itertools.count(1)
     return lambda error: verdict(error, brief=next(failures) <= BRIEFLY, **known)
 
 
 def at_first(judge: Callable[[WireprotoError], Verdict]) -> Callable[[WireprotoError], Verdict]:
-    """The verdict for who was never connected: what waiting is unlikely to mend is told at once."""
+    """Make a judge for a client that was never connected: errors that waiting is unlikely to end (`lasting`) are not retried."""
     return lambda error: Verdict.NEVER if error.lasting else judge(error)
 
 
@@ -79,10 +78,10 @@ class Policy:
 
     Attributes:
         first: seconds before the first retry.
-        factor: growth from one to the next.
-        ceiling: longest wait in seconds.
-        jitter: share of a wait that is random, either way; clients that failed together do not come back together.
-        attempts: most calls of the attempt, or None for as many as fit before the deadline.
+        factor: growth from one wait to the next.
+        ceiling: longest wait, in seconds.
+        jitter: share of a wait that is random, in both directions, so that clients that failed together do not retry together.
+        attempts: most calls of the attempt; None: as many as fit before the deadline.
     """
 
     first: float = 0.05
@@ -92,7 +91,7 @@ class Policy:
     attempts: int | None = None
 
     def delay(self, failures: int, randomness: Callable[[], float] = random.random) -> float:
-        """Seconds to wait after the n-th failure in a row (1, 2, …); `randomness` returns [0, 1)."""
+        """Return the seconds to wait after the n-th failure in a row (1, 2, …); `randomness` returns a number in [0, 1)."""
         base = min(self.ceiling, self.first * self.factor ** min(failures - 1, 64))
         return base * (1.0 + self.jitter * (2.0 * randomness() - 1.0))
 
@@ -101,10 +100,10 @@ DEFAULT = Policy()
 
 
 class Waits:
-    """A policy's waits, one after the other, for code that comes back to its attempts from elsewhere.
+    """Counts failures and gives a policy's waits, for code whose attempts are not in one loop.
 
     Attributes:
-        failures: in a row; since the last `over`.
+        policy: how long to wait. failures: number of failures in a row, since the last `over`.
     """
 
     __slots__ = ("failures", "policy")
@@ -114,21 +113,23 @@ class Waits:
         self.failures = 0
 
     def next(self) -> float:
-        """Something failed: the seconds to wait."""
+        """Count a failure, and return the seconds to wait."""
         self.failures += 1
         return self.policy.delay(self.failures)
 
     def over(self) -> None:
-        """It went well: the next wait is the first again."""
+        """Note a success: the next wait is the first one again."""
         self.failures = 0
 
 
 class Trial:
-    """One attempt after the other, until one succeeds: what becomes of each failure.
+    """Judges the failures of one call's attempts, until one succeeds.
 
     Args:
         deadline: value of `clock` after which no retry begins.
-        judge: the verdict on an error; one that knows more than its facts calls `verdict` with what it knows.
+        policy: how long to wait.
+        judge: returns the verdict on an error; one that knows more of the request calls `verdict` with that.
+        clock: returns the time in seconds. randomness: returns a number in [0, 1).
     """
 
     __slots__ = ("_before", "_clock", "_deadline", "_failures", "_judge", "_policy", "_randomness")
@@ -147,10 +148,10 @@ class Trial:
         self._before: WireprotoError | None = None
 
     def failed(self, error: WireprotoError) -> tuple[float, bool]:
-        """An attempt failed: the seconds to wait before the next one, and whether something is to be looked up then.
+        """Judge a failed attempt: returns the seconds to wait before the next one, and whether a look-up is due then.
 
         Raises:
-            the error itself when there is no next one; a TimedOut with what failed before it, since time alone explains nothing.
+            `error` itself when there is no next attempt; the text of a TimedOut then names the failure before it.
         """
         self._failures += 1
         found = self._judge(error)
@@ -166,7 +167,7 @@ class Trial:
 
 
 def tell_before(late: WireprotoError, before: WireprotoError | None) -> None:
-    """Have a TimedOut say what failed last: time alone explains nothing."""
+    """Add the failure before it to the text of a TimedOut, so that the cause is known."""
     if isinstance(late, TimedOut) and before is not None and "last trouble" not in late.text:
         late.text += f"; last trouble: {type(before).__name__}: {before}"
 
@@ -182,18 +183,17 @@ def run(
     clock: Callable[[], float] = time.monotonic,
     randomness: Callable[[], float] = random.random,
 ) -> T:
-    """Call `attempt` until it returns.
+    """Call `attempt` until it returns, and return its result.
 
     Args:
         attempt: does the work once; keeps the same deadline itself.
         deadline: value of `clock` after which no retry begins.
+        policy, judge, clock, randomness: as for `Trial`.
         refresh: called with an error whose verdict is REFRESH, before the next attempt.
-        judge: as for `Trial`.
-        pause: sleeps that many seconds (a client passes one that reads its sockets meanwhile).
-    Returns:
-        what `attempt` returned.
+        pause: sleeps for a number of seconds (a client passes one that reads its sockets meanwhile).
+
     Raises:
-        the last error of `attempt` itself, so that the caller learns the cause and not only that time ran out.
+        WireprotoError: the last error of `attempt` itself, so that the caller learns the cause and not only that time ran out.
     """
     trial = Trial(deadline, policy, judge=judge, clock=clock, randomness=randomness)
     while True:
