@@ -1,8 +1,9 @@
 """Decides what is retried, and when.
 
-`verdict` is the only place that judges an error, by the facts of its class (`errors.WireprotoError`). `Policy` says how long to wait, `Waits`
-counts the failures. `Trial` judges each failed attempt until one succeeds, fails for good, or the deadline comes; `run` calls an attempt
-by it (as steps: `net.task.retrying`). Clock, pause and randomness are passed in. The module knows no protocol, and sleeps only by `pause`.
+`verdict` is the only place that judges an error, by the facts of its class (`errors.WireprotoError`). `Policy` says how long to wait,
+`Waits` counts the failures. `Trial` judges each failed attempt until one succeeds, fails for good, or the deadline comes; `run` calls an
+attempt by it (as steps: `net.task.retrying`). Clock, pause and randomness are passed in. The module knows no protocol, and sleeps only by
+`pause`.
 
     fact                                verdict
     fenced                              NEVER

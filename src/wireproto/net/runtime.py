@@ -1,8 +1,8 @@
-"""What the four clients share: options, loop, pool, deadlines, fork guard, the register of roles, close.
+"""Provides what all clients share: options, loop, pool, deadlines, fork guard, the register of roles, close.
 
-What it is: two bases. An adapter's cluster (what its roles use) derives from `Runtime`, names its protocol and frame cap, and overrides
-`handshake`. Its client (what makes the roles) derives from `ClientBase`: it holds a cluster, registers each role, and closes roles first.
-May assume: nothing of a protocol. Must not: import an adapter.
+There are two base classes. An adapter's cluster (which its roles use) derives from `Runtime`, names its protocol and frame cap, and
+overrides `handshake`. Its client (which makes the roles) derives from `ClientBase`: it has a cluster, registers each role, and closes the
+roles before the connections. The module knows no protocol and imports no adapter.
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ Options = TypeVar("Options", bound=CommonOptions)
 
 
 class Closeable(Protocol):
-    """A role, as far as its client's end is concerned."""
+    """A role, as far as its client's close is concerned."""
 
-    def close(self, timeout: float = ...) -> None: ...
+    def close(self, timeout: float = ...) -> None:
+        """End the role within `timeout` seconds."""
 
 
 Role = TypeVar("Role", bound=Closeable)
@@ -70,21 +71,22 @@ class Roles:
         self._seen: WeakSet[Closeable] = WeakSet()
 
     def keep(self, role: Role, *, held: bool = False) -> Role:
-        """Register a role and give it back.
+        """Register a role, and return it.
 
         Args:
-            held: keep it alive until it is forgotten, since it may have something to do at the close that its user has let go of.
+            role: the role.
+            held: keep it alive until it is forgotten, since it may have work to do at the close although its user has dropped it.
         """
         (self._held if held else self._seen).add(role)
         return role
 
     def forget(self, role: Closeable) -> None:
-        """It was closed by itself."""
+        """Remove a role that was closed by itself."""
         self._held.discard(role)
         self._seen.discard(role)
 
     def close(self, deadline: float) -> WireprotoError | None:
-        """Close each, those that are held first; gives the first error, after all were tried."""
+        """Close every role, held ones first, and return the first error, if any, after all were tried."""
         first: WireprotoError | None = None
         for role in [*self._held, *self._seen]:
             try:
@@ -95,25 +97,26 @@ class Roles:
 
 
 class Runtime(Generic[Options]):
-    """A client's engine: what an adapter's cluster is built on.
+    """A client's engine, the base of an adapter's cluster.
 
     Args:
         options: the adapter's options.
-        name: shown in thread names and errors.
+        name: shown in thread names and errors; empty: the option `client_id`.
 
     Attributes:
         loop, tasks, pool, options: for the adapter's roles.
-        roles: those that are open; the client registers them, a role that was closed may `forget` itself.
-        told: what the log is told by.
-        awaiting: under asyncio ``(coroutine function, *arguments) -> Steps`` of what it comes to; None where nobody awaits anything.
-        reached: whether a server has served this client. What stands in the way of a life under way may pass; before, it is told at once.
+        roles: the open roles. The client registers them; a role that is closed may `forget` itself.
+        framing: how the engine cuts frames, by the protocol's descriptor.
+        log: the client's log.
+        awaiting: under asyncio a function ``(coroutine function, *arguments) -> Steps`` that returns the coroutine's result; else None.
+        reached: whether a server has served this client. Before that, errors that waiting is unlikely to end are raised at once.
     """
 
     protocol: ClassVar[str] = ""
     frame_cap: int = 100 << 20
     """Largest frame accepted, in bytes."""
     served_by_handshake: ClassVar[bool] = True
-    """Whether a handshake that went well shows that the server serves us."""
+    """Whether a successful handshake proves that the server serves this client (see `reached`)."""
     worn: Callable[[Connection], bool] | None = None
     """See `Pool`."""
 
@@ -128,7 +131,7 @@ class Runtime(Generic[Options]):
         self._tls = options.tls_options()
         self._tls_worked = False
         self._hung_up: set[tuple[str, str]] = set()
-        self._shaken: set[str] = set()  # peers that have served a handshake: their ports are the right ones
+        self._shaken: set[str] = set()  # peers whose handshake succeeded before: their ports are the right ones
         self.reached = False
         self._contexts = Contexts(self._tls) if self._tls is not None else None
         self.tasks = Tasks(self.loop)
@@ -142,13 +145,17 @@ class Runtime(Generic[Options]):
         places: list[SocketAddress] | None = None,
         **more: Any,
     ) -> Steps[Connection]:
-        """A connection that is ready for requests. Connecting and the protocol's handshake have `connect_timeout` each.
+        """Open a connection that is ready for requests. Connecting and the protocol's handshake have `connect_timeout` each. Steps.
 
         Args:
-            progress: is told how far it is.
-            deadline: `time.monotonic()` value, if it is sooner.
-            places: of `net.address.resolving`; what was tried is taken off (`net.dial.connecting`). None: looked up here.
-            more: for `handshake`.
+            address: host and port, as advertised.
+            progress: updated as it proceeds.
+            deadline: `time.monotonic()` value, if it is earlier.
+            places: socket addresses, as of `net.address.resolving`; those tried are removed (`net.dial.connecting`). None: looked up here.
+            more: further arguments of `handshake`.
+
+        Raises:
+            ConnectError, TlsError, Unanswered, Disconnected, AuthError, and what else the handshake raises. Closed, Forked.
         """
         try:
             conn = yield from self.dialling(address, progress, deadline, places)
@@ -177,9 +184,9 @@ class Runtime(Generic[Options]):
     def dialling(
         self, address: Address, progress: dial.Progress, deadline: float = float("inf"), places: list[SocketAddress] | None = None
     ) -> Steps[Connection]:
-        """Open a connection, without the protocol's handshake.
+        """Open a connection, without the protocol's handshake; arguments as of `opening`. Steps.
 
-        A peer that hangs up in the middle of TLS is a matter of configuration (TlsError) only until it has worked once.
+        If the peer hangs up during the TLS handshake, TlsError is raised until TLS has worked once (as of a wrong port), then Disconnected.
         """
         self.loop.check()
         until = min(deadline, time.monotonic() + self.options.connect_timeout)
@@ -206,22 +213,28 @@ class Runtime(Generic[Options]):
             raise
 
     def handshake(self, conn: Connection, until: float) -> Steps[None]:
-        """The adapter's: versions, authentication, session. Raises to refuse the connection."""
+        """Do the protocol's handshake: versions, authentication, session. Defined by the adapter, which raises to refuse the connection."""
         yield from ()
 
     def hung_up(self, step: str, conn: Connection) -> type[ConnectError]:
-        """What a hang-up at this step is: a bad moment (a restart, a proxy without its server) the first time, Unreachable after that."""
+        """Return the error class for a peer that hangs up at this step of the handshake.
+
+        The first time ConnectError, since it may be temporary (a restart, a proxy without its server); after that Unreachable.
+
+        Args:
+            step: name of the step. conn: the connection that was lost.
+        """
         before = (step, conn.peer) in self._hung_up
         self._hung_up.add((step, conn.peer))
         return Unreachable if before else ConnectError
 
     def dropped(self, conn: Connection) -> str:
-        """What a hang-up at the first request may mean; the adapter's, where it knows better."""
+        """Return the error text for a peer that hangs up at the first request; an adapter may know better."""
         hint = " or does it want TLS" if self._tls is None else ""
         return f"the peer dropped the connection at the first request: is this a {self.protocol} port{hint}?"
 
     def _shaking(self, conn: Connection, progress: dial.Progress, until: float, more: dict[str, Any]) -> Steps[None]:
-        """`handshake`, with errors that say so when another protocol answers."""
+        """Run `handshake`, with error texts that say so when another protocol answers."""
         known = conn.peer in self._shaken
         why = "the server answered before, and hangs now" if known else f"is this a {self.protocol} port?"
         progress.late = f"connected, but the first request was not answered in time: {why}"
@@ -240,15 +253,15 @@ class Runtime(Generic[Options]):
             raise Unanswered(progress.late if silent else error.text, peer=conn.peer) from error
 
     def drive(self, steps: Steps[T], deadline: float) -> T:
-        """`Tasks.drive`: an operation, run in the caller's thread."""
+        """Run an operation in the caller's thread; see `Tasks.drive`."""
         return self.tasks.drive(steps, deadline)
 
     def deadline(self, timeout: float | None = None) -> float:
-        """`timeout` seconds from now (None: the option's) as a `time.monotonic()` value."""
+        """Return the deadline in `timeout` seconds (None: the option `timeout`) as a `time.monotonic()` value. Raises OptionError."""
         return deadline_after(self.options.timeout if timeout is None else timeout)
 
     def pause(self, seconds: float) -> None:
-        """Sleep, reading the sockets meanwhile; raises Closed when the client is closed."""
+        """Sleep for some seconds, reading the sockets meanwhile. Raises Closed when the client is closed."""
         pause(self.loop, time.monotonic() + seconds)
 
     def retrying(
@@ -260,7 +273,7 @@ class Runtime(Generic[Options]):
         judge: Callable[[WireprotoError], retry.Verdict] = retry.verdict,
         policy: retry.Policy = retry.DEFAULT,
     ) -> Steps[T]:
-        """`retry`, as steps."""
+        """Run `retry` as steps."""
         self.loop.check()
         return retrying(attempt, deadline, policy, refresh=refresh, judge=self._judging(judge))
 
@@ -276,15 +289,26 @@ class Runtime(Generic[Options]):
         judge: Callable[[WireprotoError], retry.Verdict] = retry.verdict,
         policy: retry.Policy = retry.DEFAULT,
     ) -> T:
-        """`net.retry.run` with this client's pause and past; the log is told of what is tried again."""
+        """Call `attempt` until it returns, by `net.retry.run`, with this client's pause. Retries are logged.
+
+        Before a server has served this client, errors that waiting is unlikely to end are raised at once (`reached`).
+
+        Args:
+            attempt: does the work once; keeps the same deadline itself. deadline: `time.monotonic()` value.
+            refresh, judge, policy: see `net.retry.run`.
+
+        Raises:
+            WireprotoError: the last error of `attempt`.
+        """
         return retry.run(attempt, deadline, policy, refresh=refresh, judge=self._judging(judge), pause=self.pause)
 
     @property
     def closed(self) -> bool:
+        """Whether the engine's loop is closed."""
         return self.loop.closed
 
     def close(self) -> None:
-        """Close all connections; what waits in other threads raises Closed. Roles are closed before (`ClientBase.close`)."""
+        """Close all connections; calls that wait in other threads raise Closed. Roles are closed before (`ClientBase.close`)."""
         self.pool.close()
         self.loop.close()
 
@@ -293,11 +317,11 @@ Cluster = TypeVar("Cluster", bound=Runtime[Any])
 
 
 class ClientBase(Closing, Generic[Cluster]):
-    """What `wireproto.connect` returns: makes roles over a cluster, and closes them.
+    """Base of the clients that `wireproto.connect` returns: makes roles over a cluster, and closes them.
 
     Attributes:
-        cluster: what the roles use.
-        made_from: modules that roles are made from and that their first use imports, beside the client's own.
+        cluster: the connections and look-ups that the roles share.
+        made_from: modules of the roles, which are imported when a role is first made.
     """
 
     protocol: ClassVar[str] = ""
@@ -310,43 +334,48 @@ class ClientBase(Closing, Generic[Cluster]):
 
     @property
     def loop(self) -> Loop:
+        """The engine's loop."""
         return self.cluster.loop
 
     def deadline(self, timeout: float | None = None) -> float:
-        """`timeout` seconds from now (None: the option's) as a `time.monotonic()` value."""
+        """Return the deadline in `timeout` seconds (None: the option `timeout`) as a `time.monotonic()` value. Raises OptionError."""
         return self.cluster.deadline(timeout)
 
     @property
     def timeout(self) -> float:
-        """The option: seconds that a client or a role may take to be made, where that waits."""
+        """The option `timeout`: seconds that making a client or a role may take, where that waits."""
         return float(self.cluster.options.timeout)
 
     @property
     def closed(self) -> bool:
+        """Whether the client has been closed."""
         return self.cluster.closed
 
     def beginning(self) -> Steps[None]:
-        """What `connect` waits for, as steps: the first connection, where a client needs one."""
+        """Make the first connection, for a client that needs one before its roles: what `connect` waits for, as steps."""
         yield from ()
 
     def importing(self) -> Event | None:
-        """Have a thread import what roles are made from, for who must not stand still meanwhile; the end of that, if there is anything."""
+        """Have a worker thread import the roles' modules; returns the event of its end, or None if they are imported already.
+
+        For an event loop, which must not wait for an import.
+        """
         package = type(self).__module__.rpartition(".")[0]
         missing = [name for name in (resolve_name(name, package) for name in self.made_from) if name not in sys.modules]
         return offload(self.loop, _import, missing) if missing else None
 
     def ending(self, deadline: float) -> Steps[None]:
-        """What a close waits for behind the ends of the roles, as steps: the end of a session, say."""
+        """Do what a close has to wait for after the roles are closed, such as ending a session. Steps."""
         yield from ()
 
     def told_by(self, call_soon: Callable[..., object]) -> None:
-        """An event loop drives this client: callbacks of the user's are called by ``call_soon(callback, …)``."""
+        """Note that an event loop runs this client: user callbacks are to be called by ``call_soon(callback, …)``."""
 
     topic = ""
-    """The URL's, for roles that are asked for without one."""
+    """The URL's topic, for roles that are made without one."""
 
     def named(self, topic: str | None) -> str:
-        """The topic asked for, or the URL's. Raises OptionError."""
+        """Return `topic`, or the URL's topic for None. Raises OptionError."""
         found = (self.topic or None) if topic is None else topic
         if found is None:
             raise OptionError(f"name a topic, or write one into the URL: {self.protocol}://host/topic")
@@ -356,11 +385,11 @@ class ClientBase(Closing, Generic[Cluster]):
 
     @staticmethod
     def between(start: object, stop: object) -> tuple[Any, Any]:
-        """Where a reader begins and ends, as a user gave it. Raises OptionError."""
+        """Check and return where a reader begins and ends, as a user gave it. Raises OptionError."""
         return place(start), stop if stop is None else place(stop, "stop")
 
     def all_named(self, topics: str | Sequence[str] | None) -> tuple[str, ...]:
-        """The topics that a consumer is to read, as `named`."""
+        """Return the topics that a consumer is to read, each as by `named`. Raises OptionError."""
         every = (topics,) if topics is None or isinstance(topics, str) else tuple(topics)
         names = tuple(map(self.named, every))
         if any(name.startswith("^") for name in names):
@@ -368,21 +397,25 @@ class ClientBase(Closing, Generic[Cluster]):
         return names
 
     def keep(self, role: Role, *, held: bool = False) -> Role:
-        """Register a role that was made (`Roles.keep`)."""
+        """Register a role, and return it; see `Roles.keep`."""
         return self.cluster.roles.keep(role, held=held)
 
     def _no_transactions(self, /, name: str, **options: Any) -> Any:
         raise RoleUnsupported(f"{self.protocol} has no transactions under a name", nearest="producer")
 
     transactions: Callable[..., Any] = _no_transactions
-    """Of a protocol that has them, the client's own."""
+    """Makes transactions; the client of a protocol that has them defines its own method."""
 
     def close(self, timeout: float = 30.0) -> None:
-        """Close the roles, which flush and leave their groups, under `timeout`, then all connections; the first error is raised at the end.
-        Any thread may ask: one does it, the others wait for that. In a forked child only its copies of the descriptors are closed.
+        """Close the roles, which flush and leave their groups, then all connections.
+
+        Any thread may call it: one of them closes, the others wait for that. A forked child closes its copies of the descriptors only.
+
+        Args:
+            timeout: seconds for all roles together.
 
         Raises:
-            TimedOut: another thread is not done with it in time. What flushing raises: it is closed all the same.
+            TimedOut: another thread has not finished closing in time. The first error of a role's close: the client is closed all the same.
         """
         deadline = deadline_after(timeout)
         if self.loop.forked:
@@ -404,7 +437,7 @@ class ClientBase(Closing, Generic[Cluster]):
 
 
 def _import(names: Sequence[str]) -> None:
-    """One that cannot be imported is left to its role, which says so."""
+    """Import these modules. An ImportError is ignored here: making the role raises it."""
     for name in names:
         with suppress(ImportError):
             import_module(name)

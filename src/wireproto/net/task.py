@@ -1,17 +1,16 @@
-"""Code that waits without a thread of its own: generators that yield what they wait for.
+"""Runs code that waits without a thread of its own: generators, called *steps*, that yield what they wait for.
 
-What it is: two ways of running such *steps*. An operation is run by the thread that called, with its deadline (`Tasks.drive`): what goes
-wrong there ends this operation alone. A task belongs to the client and is run by the I/O thread alone, however many threads wait for it and
-whether they give up or not (`Tasks.spawn`, `Tasks.shared`): what others wait for is a task.
+There are two ways to run steps. An operation is run by the calling thread, with its deadline (`Tasks.drive`); an error there ends this
+operation alone. A task belongs to the client and is run by the I/O thread alone, however many threads wait for it and whether they time out
+or not (`Tasks.spawn`, `Tasks.shared`); so what several callers wait for is a task. A method `xing` beside `x` is `x` as steps.
 
-    Wait     a Waitable (Call, Event, Mailbox, Task): resumed with True when it is ready, and then asked for its outcome by its own
-             means (`call.result(0.0)`, `task.result()`, `box.get()`), which do not wait any more
-             a `time.monotonic()` value: resumed with False then
-             a pair of both: True or False, whichever came first
+    Wait     a Waitable (Call, Event, Mailbox, Task): the steps are resumed with True when it is ready, and then take its outcome
+             (`call.result(0.0)`, `task.result()`, `box.get()`), which does not wait any more
+             a `time.monotonic()` value: resumed with False at that time
+             a pair of both: resumed with True or False, whichever came first
 
-Must not, in steps: hold a lock over a yield (the I/O thread would wait for itself), yield in a `finally` (a task is closed there), block (that
-is for `offload`), or run user code in the I/O thread.
-May assume: the engine's queue (`_net.Runnable`); state that only tasks touch needs no lock, since one thread runs them all.
+Steps must not hold a lock over a yield (the I/O thread would wait for itself), yield in a `finally` (a task is closed there), block (use
+`offload` for that), or run user code in the I/O thread. State that only tasks touch needs no lock, since one thread runs them all.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ Wait = Waitable | float | tuple[Waitable, float]
 Steps = Generator[Wait, bool, T]
 
 GRACE = 1.0
-"""Seconds that a failure is kept for somebody to ask for it before it is told to the log."""
+"""Seconds after which a task's failure that no caller has asked for is logged."""
 NEVER = float("inf")
 
 
@@ -45,7 +44,7 @@ E = TypeVar("E", bound=BaseException)
 
 
 def fresh(error: E) -> E:
-    """A copy of an error, to be raised by one of several who are told of it: they must not share a traceback."""
+    """Copy an error that several callers raise, so that they do not share a traceback."""
     try:
         twin = copy.copy(error)
     except Exception:
@@ -64,8 +63,9 @@ class Task(Runnable, Generic[T]):
     """Steps that the I/O thread runs. Made by `Tasks`.
 
     Attributes:
-        name: what it does, for errors and the log: "dial broker-1:9092". What fails time after time is told once until it succeeds.
-        done: whether it ended; error: why it failed, or None (not to be raised: `result` makes copies).
+        name: what it does, for errors and the log: "dial broker-1:9092". Repeated failures of one name are logged once, until a success.
+        done: whether it has ended.
+        error: why it failed, or None. Not to be raised: `result` makes copies.
     """
 
     __slots__ = ("_answer", "_due", "_ended", "_log", "_raised", "_steps", "_thrown", "_timer", "_value", "error", "name")
@@ -77,7 +77,7 @@ class Task(Runnable, Generic[T]):
     ) -> None:
         super().__init__(loop)
         self.name = name
-        self._log = set() if log is None else log  # names of what failed and was told
+        self._log = set() if log is None else log  # names of tasks whose failure was logged
         self.error = None
         self._steps: Steps[T] | None = steps
         self._ended = ended
@@ -89,7 +89,7 @@ class Task(Runnable, Generic[T]):
         self._value: Any = None
 
     def result(self) -> T:
-        """What it returned, or raises a copy of what it failed with. RuntimeError while it is not done."""
+        """Return what the steps returned, or raise a copy of their error. Raises RuntimeError while the task is not done."""
         if not self.done:
             raise RuntimeError(f"{self.name} is not done")
         if self.error is not None:
@@ -99,13 +99,13 @@ class Task(Runnable, Generic[T]):
         return value
 
     def wait(self, deadline: float) -> T:
-        """`result`, when it is done by `deadline`. TimedOut leaves the task running: it is the client's. Raises Closed, Forked."""
+        """Wait until the task is done, and return its `result`. Raises TimedOut, which leaves the task running; Closed, Forked."""
         if not self.ready_by(deadline):
             raise TimedOut(f"{self.name}: not done in time")
         return self.result()
 
     def cancel(self, why: WireprotoError) -> None:
-        """Have `why` raised where the steps wait, soon, in the I/O thread. Nothing happens when they have ended by then."""
+        """Have the I/O thread raise `why` where the steps wait, soon. Nothing happens if they have ended by then."""
         if not self.done:
             self._thrown = why
             self.make_runnable()
@@ -113,11 +113,11 @@ class Task(Runnable, Generic[T]):
     # ---- in the I/O thread ------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """One step: to the next wait, or the end."""
+        """Resume the steps, to their next wait or their end."""
         steps = self._steps
         if steps is None:
             return
-        self.take_off()  # when a time came, or a cancellation
+        self.take_off()  # it may still hang on a waitable, when its time came or it was cancelled
         why, self._thrown = self._thrown, None
         answer, self._answer = self._answer, True
         self._due = NEVER
@@ -130,7 +130,7 @@ class Task(Runnable, Generic[T]):
         else:
             try:
                 self._await(wait)
-            except Exception as error:  # no Wait at all, or the client is closed
+            except Exception as error:  # the steps yielded no Wait, or the client is closed
                 self._thrown = error
                 self.make_runnable()
 
@@ -143,7 +143,7 @@ class Task(Runnable, Generic[T]):
             self._arm(due)
 
     def _arm(self, due: float) -> None:
-        """One timer a task: it stays when the next time is later, and is set anew when it fires too early."""
+        """Set the task's only timer: an earlier one is kept, and set again when it fires before the time."""
         if self._timer is not None:
             if self._timer.when <= due:
                 return
@@ -153,7 +153,7 @@ class Task(Runnable, Generic[T]):
     def _tick(self) -> None:
         self._timer = None
         if self.queued or self._due == NEVER:
-            return  # what it waits for came before, if only just
+            return  # what it waits for has just become ready
         if self._due > time.monotonic():
             self._arm(self._due)
             return
@@ -161,12 +161,12 @@ class Task(Runnable, Generic[T]):
         self.make_runnable()
 
     def stop(self, error: BaseException) -> None:
-        """The loop is closed: raise that where the steps wait, and let them wait no more."""
+        """End the steps, since the loop is closed: raise `error` where they wait, and close them if they wait again."""
         steps = self._steps
         if steps is None:
             return
         self.take_off()
-        with suppress(BaseException):  # the client is closed, which is all that anybody is told
+        with suppress(BaseException):  # callers get Closed, whatever the steps raise now
             steps.throw(error)
             _log(self.name, RuntimeError("it waits though the client is closed"))
             steps.close()
@@ -208,7 +208,7 @@ def _log(name: str, error: BaseException) -> None:
 
 
 class _Hook(Runnable):
-    """A call to make when something is ready."""
+    """Calls a function in the I/O thread when a waitable is ready."""
 
     __slots__ = ("_args", "_fn")
 
@@ -217,18 +217,23 @@ class _Hook(Runnable):
         self._fn, self._args = fn, args
 
     def run(self) -> None:
+        """Call the function."""
         self._fn(*self._args)
 
 
 def after(what: Waitable, fn: Callable[..., object], *args: Any) -> None:
-    """fn(*args) in the I/O thread, soon after `what` is ready; it must not block nor run user code."""
+    """Call fn(*args) in the I/O thread, soon after `what` is ready; it must not block nor run user code."""
     hook = _Hook(what.loop, fn, args)
     if not hook.hang_on(what):
         hook.make_runnable()
 
 
 def reply(call: Call, until: float) -> Steps[bytes]:
-    """The reply to a call. TimedOut gives the call up; raises what `call.result` raises."""
+    """Wait for a call's reply until `until` (`time.monotonic()`), and return it. Steps. A TimedOut cancels the call.
+
+    Raises:
+        TimedOut, Disconnected, FrameTooLarge, Closed, Forked: as `call.result`.
+    """
     try:
         yield call, until
         return call.result(0.0)
@@ -237,7 +242,7 @@ def reply(call: Call, until: float) -> Steps[bytes]:
 
 
 def getting(box: Mailbox, until: float) -> Steps[Any]:
-    """`box.get`, as steps: the next item, or None when none came by then."""
+    """Return a mailbox's next item, or None when none came until `until` (`time.monotonic()`): `box.get` as steps."""
     item = box.get()
     while item is None and (yield box, until):
         item = box.get()
@@ -245,7 +250,7 @@ def getting(box: Mailbox, until: float) -> Steps[Any]:
 
 
 def first(loop: Loop, whats: Iterable[Waitable], until: float) -> Steps[bool]:
-    """Wait for one of several, none of them a mailbox; whether one was ready by then."""
+    """Wait for the first of several waitables, none of them a mailbox; returns whether one was ready until `until`. Steps."""
     event = Event(loop)
     for what in whats:
         after(what, event.set)
@@ -260,7 +265,17 @@ def retrying(
     refresh: Callable[[WireprotoError], Steps[object] | None] | None = None,
     judge: Callable[[WireprotoError], Verdict] = verdict,
 ) -> Steps[T]:
-    """`retry.run`, as steps: `attempt` makes those of one attempt, `refresh` does what takes no time, or makes steps."""
+    """Run `retry.run` as steps, and return what the attempt returns.
+
+    Args:
+        attempt: makes the steps of one attempt, which keep the deadline themselves.
+        until: `time.monotonic()` value after which no retry begins.
+        policy: how long to wait. judge: the verdict on an error.
+        refresh: called with an error whose verdict is REFRESH, before the next attempt; returns None, or steps to run.
+
+    Raises:
+        WireprotoError: the last error of an attempt.
+    """
     trial = Trial(until, policy, judge=judge)
     while True:
         try:
@@ -275,7 +290,14 @@ def retrying(
 
 
 def offloaded(loop: Loop, until: float, fn: Callable[..., T], *args: Any) -> Steps[T]:
-    """What fn(*args) returns, called in a worker thread; raises what it raises. TimedOut: it is not done, its result will be dropped."""
+    """Call fn(*args) in a worker thread, and return its result. Steps.
+
+    Args:
+        loop: the engine's loop that waits. until: `time.monotonic()` value. fn, args: the function and its arguments.
+
+    Raises:
+        TimedOut: it has not returned in time; its result will be dropped. What `fn` raises.
+    """
     event = offload(loop, fn, *args)
     if not (yield event, until):
         raise TimedOut(f"{getattr(fn, '__qualname__', 'a call')} was not done in time")
@@ -284,7 +306,7 @@ def offloaded(loop: Loop, until: float, fn: Callable[..., T], *args: Any) -> Ste
 
 
 def ready(loop: Loop, fds: Iterable[int], until: float, *, writing: bool = False) -> Steps[int]:
-    """The first of these descriptors that may be read (or written to), or has failed; -1 when none is until then."""
+    """Wait for the first of these descriptors that can be read (or written), or has failed; returns it, or -1 at `until`. Steps."""
     sockets = Descriptors(loop, fds, writing)
     try:
         yield sockets, until
@@ -306,17 +328,26 @@ class Tasks:
         self._log: set[str] = set()
 
     def spawn(self, steps: Steps[T], name: str) -> Task[T]:
-        """Begin a task, in the I/O thread. Raises Closed, Forked."""
+        """Start a task, which the I/O thread runs, and return it.
+
+        Args:
+            steps: what it does. name: what it does in words, for errors and the log.
+
+        Raises:
+            Closed, Forked.
+        """
         task = Task(self._loop, steps, name, self._log)
         task.start()
         return task
 
     def shared(self, key: Hashable, make: Callable[[], Steps[T]], name: str) -> Task[T]:
-        """The task under this key; begun when there is none, or it has ended. So many threads may want one thing, and it is done once.
+        """Return the running task of this key, starting one when there is none: what several threads want at a time is done once.
 
         Args:
-            key: hashed and compared without Python code: a tuple of texts and numbers.
-            make: makes the steps; called in this thread, and perhaps in vain.
+            key: a tuple of texts and numbers, so that it is hashed and compared without Python code.
+            make: makes the steps; called in this thread, and its result may go unused.
+            name: what the task does, for errors and the log.
+
         Raises:
             Closed, Forked.
         """
@@ -326,28 +357,32 @@ class Tasks:
             mine = Task(self._loop, make(), name, self._log, lambda: self._shared.pop(key, None))
             task = self._shared.setdefault(key, mine)
         try:
-            task.start()  # whoever made it: a signal handler may have kept him from that
+            task.start()  # also when another thread made it: a signal handler may have interrupted that thread before its start
         except Closed:
             self._shared.pop(key, None)
             raise
         return task
 
     def cancel(self, which: Callable[[Hashable], bool], why: WireprotoError) -> list[Task[Any]]:
-        """Throw this into the shared tasks with such a key, where they wait; which those are."""
+        """Cancel the shared tasks whose key `which` accepts, with error `why`; returns those tasks."""
         cancelled = [task for key, task in list(self._shared.items()) if which(key)]
         for task in cancelled:
             task.cancel(why)
         return cancelled
 
     def race(self, entries: Iterable[tuple[str, Steps[T]]], until: float, stagger: float) -> Steps[T]:
-        """What the first of several tasks to succeed returns. Steps.
+        """Return the result of the first of several tasks to succeed. Steps.
 
-        Each is begun when the one before has failed, or has had `stagger` seconds; those that are late are cancelled.
+        Each task is started when the one before has failed, or after `stagger` seconds; the others are cancelled at the end.
 
         Args:
-            entries: name and steps, best first; taken when they are begun.
+            entries: pairs of name and steps, best first; the iterable is advanced as tasks are started.
+            until: `time.monotonic()` value.
+            stagger: seconds between two starts.
+
         Raises:
-            at once what is no TransportError. When all have failed, what may pass sooner than the rest. TimedOut.
+            TransportError: all have failed; one that is not `lasting`, if there is any. Any other error of a task, at once.
+            ConnectError: there are no entries. TimedOut: none succeeded in time.
         """
         left = iter(entries)
         running: list[Task[T]] = []
@@ -378,9 +413,13 @@ class Tasks:
                 task.cancel(Closed("another was first"))
 
     def every(self, entries: Iterable[tuple[str, Steps[Any]]], until: float) -> Steps[None]:
-        """Have all of them done, beside each other; raises the first failure when all have ended, or TimedOut. Steps.
+        """Run several steps at the same time, each as a task, and wait for all. Steps. A single entry is run without a task.
 
-        One alone is done here: that costs no task.
+        Args:
+            entries: pairs of name and steps. until: `time.monotonic()` value.
+
+        Raises:
+            WireprotoError: the first failure, once all have ended. TimedOut: not all have ended in time; the rest is cancelled.
         """
         listed = list(entries)
         if len(listed) == 1:
@@ -403,14 +442,16 @@ class Tasks:
             raise problem
 
     def running(self, key: Hashable) -> bool:
-        """Whether there is such a task, and it has not ended."""
+        """Whether a shared task of this key is running."""
         return key in self._shared
 
     def drive(self, steps: Steps[T], deadline: float) -> T:
-        """Run an operation in this thread, which reads the sockets while it waits.
+        """Run an operation in this thread, which reads the sockets while it waits, and return its result.
 
         Args:
-            deadline: `time.monotonic()` value; TimedOut is then raised where the steps wait, and so is what a signal handler raises.
+            steps: the operation. An exception of a signal handler is raised where they wait.
+            deadline: `time.monotonic()` value; at that time TimedOut is raised where the steps wait.
+
         Raises:
             TimedOut, Closed, Forked, and whatever the steps raise.
         """
@@ -436,7 +477,7 @@ class Tasks:
     def _ready(self, wait: Wait, deadline: float) -> bool:
         what, due = _parts(wait)
         if what is None:
-            what = Event(self._loop)  # which never comes
+            what = Event(self._loop)  # never set
         if what.ready_by(min(due, deadline)):
             return True
         if due > deadline:
@@ -444,12 +485,12 @@ class Tasks:
         return False
 
     def offload(self, fn: Callable[..., Any], *args: Any) -> Event:
-        """fn(*args) in a worker thread; the event is its outcome. For what blocks: see `offload.offload`."""
+        """Call fn(*args), which blocks, in a worker thread; the event has its outcome. See `offload.offload`."""
         return offload(self._loop, fn, *args)
 
 
 class Operating(Protocol):
-    """What has operations: its client's tasks run them."""
+    """An object with operations, which its client's tasks run."""
 
     _tasks: Tasks
 
@@ -457,14 +498,14 @@ class Operating(Protocol):
 S = TypeVar("S", bound=Operating)
 
 _SPARE = 1.0
-"""Seconds beyond an operation's timeout after which it is ended from outside; it keeps its time itself, and then says more."""
+"""Seconds beyond an operation's timeout after which `drive` ends it. It keeps its deadline itself, with a better error text."""
 
 
 def operation(steps: Callable[Concatenate[S, P], Steps[T]]) -> Callable[Concatenate[S, P], T]:
-    """A method that does these steps in the caller's thread. `steps_of` has the steps themselves, for who waits in another way.
+    """Decorate a method that makes steps: calling it runs the steps in the caller's thread. `steps_of` returns the steps, for asyncio.
 
     Args:
-        steps: a method that makes them, and keep their time themselves. Where `timeout` in seconds is among its keywords, it is seen to.
+        steps: the method. Its steps keep their deadline themselves; if it has a keyword `timeout` (seconds), they are ended a little later.
     """
     default: float = (getattr(steps, "__kwdefaults__", None) or {}).get("timeout", NEVER)
 
@@ -477,7 +518,7 @@ def operation(steps: Callable[Concatenate[S, P], Steps[T]]) -> Callable[Concaten
 
 
 def quick(steps: Callable[Concatenate[S, P], Steps[T]]) -> Callable[[Callable[Concatenate[S, P], T]], Callable[Concatenate[S, P], T]]:
-    """Names the steps of a method that waits in a way of its own, where it waits at all: as of an `operation`, `steps_of` has them."""
+    """Decorate a method that does not run steps itself, with a method that makes its steps: `steps_of` finds them as of an `operation`."""
 
     def named(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
         method.__wrapped__ = steps  # type: ignore[attr-defined]
@@ -487,12 +528,12 @@ def quick(steps: Callable[Concatenate[S, P], Steps[T]]) -> Callable[[Callable[Co
 
 
 def is_async(fn: Callable[..., object]) -> bool:
-    """Whether it is a coroutine function, or called like one: what it returns has to be awaited."""
+    """Whether `fn` is a coroutine function, or an object whose `__call__` is one, so that its result has to be awaited."""
     return iscoroutinefunction(fn) or (callable(fn) and iscoroutinefunction(type(fn).__call__))
 
 
 def steps_of(method: Callable[P, T]) -> Callable[P, Steps[T]] | None:
-    """What makes the steps of a role's bound method, if it is an operation (or a `partial` of one)."""
+    """Return the function that makes the steps of a bound method, if that is an operation (or a `partial` of one); else None."""
     if isinstance(method, partial):
         inner = steps_of(method.func)
         return None if inner is None else partial(inner, *method.args, **method.keywords)
@@ -501,7 +542,7 @@ def steps_of(method: Callable[P, T]) -> Callable[P, Steps[T]] | None:
 
 
 def steps(method: Callable[P, T]) -> Callable[P, Steps[T]]:
-    """`steps_of` what is known to be an operation, for use in other steps: ``yield from steps(tree.get)(path)``."""
+    """Return the steps of a known operation, for use in other steps: ``yield from steps(tree.get)(path)``. Raises TypeError."""
     found = steps_of(method)
     if found is None:
         raise TypeError(f"{method!r} is no operation")

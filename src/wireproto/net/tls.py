@@ -1,8 +1,8 @@
-"""TLS: the context from options, and the handshake over memory buffers.
+"""Makes TLS contexts from options, and does the handshake over memory buffers.
 
-What it is: OpenSSL only ever sees two memory buffers; the socket stays with the engine, so that poll, deadlines and wake-ups are
-the same with and without TLS. Host name and certificate are verified unless an option says otherwise.
-Must not: be used by two threads at once during the handshake; afterwards the connection holds a lock round the SSL object.
+OpenSSL reads and writes two memory buffers only; the socket stays with the engine, so that poll, deadlines and wake-ups are the same with
+and without TLS. Host name and certificate are verified unless an option says otherwise. The handshake is for one thread; afterwards the
+connection holds a lock round the SSL object.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ log = logging.getLogger("wireproto.net")
 
 @dataclass(frozen=True, slots=True)
 class TlsOptions:
-    """What a TLS connection wants.
+    """Options of TLS connections.
 
     Attributes:
         ca_file, ca_data: trusted certificates, PEM; both None: the system's.
-        cert_file, key_file, key_password: the client's certificate and key, PEM.
+        cert_file, key_file, key_password: the client's certificate and key, PEM, and the key's password.
         verify: check the peer's certificate.
         verify_host: check that it names the host that was dialled.
         server_name: the name to ask for and to check, instead of the host dialled.
-        context: an `ssl.SSLContext` to use as it is; the above are ignored but for server_name.
+        context: an `ssl.SSLContext` to use as it is; all other attributes but server_name are ignored then.
     """
 
     ca_file: str | None = None
@@ -50,7 +50,7 @@ class TlsOptions:
     context: ssl.SSLContext | None = None
 
     def make_context(self) -> ssl.SSLContext:
-        """Raises OptionError when a file cannot be read."""
+        """Make the context. Raises OptionError when a file cannot be read or used."""
         if self.context is not None:
             return self.context
         try:
@@ -67,14 +67,14 @@ class TlsOptions:
         return context
 
     def _unlock(self) -> bytes:
-        """Called for an encrypted key alone; without it OpenSSL asks at the terminal, and waits."""
+        """Return the password of an encrypted key. Without this callback OpenSSL would ask at the terminal, and wait."""
         if self.key_password is None:
             raise OptionError("the client's key is encrypted: tls_key_password is wanted")
         return self.key_password.reveal()
 
 
 class Contexts:
-    """The context for a client's next connection: made anew when one of its files has changed, since certificates are renewed under way."""
+    """The context for a client's next connection, made again when one of its files has changed: certificates are renewed while it runs."""
 
     def __init__(self, options: TlsOptions) -> None:
         self._options = options
@@ -83,7 +83,7 @@ class Contexts:
         self._context = options.make_context()
 
     def now(self) -> ssl.SSLContext:
-        """Files that cannot be used, as in the middle of being replaced, change nothing; the next connection looks at them again."""
+        """Return the current context. Changed files that cannot be used, perhaps while being replaced, leave the old one in use for now."""
         found = self._look()
         if found != self._seen:
             try:
@@ -107,7 +107,7 @@ def _version(file: Path) -> tuple[int, int, int] | None:
 
 @dataclass(slots=True)
 class TlsStream:
-    """A connection after its handshake, as `Loop.open` takes it over.
+    """A TLS connection after its handshake, which `Loop.open` takes over.
 
     Attributes:
         sock: the socket, non-blocking.
@@ -122,22 +122,25 @@ class TlsStream:
 
     @property
     def raw(self) -> Any:
-        """The C object behind the SSL object: no Python code runs in its methods."""
+        """The C object behind the SSL object, whose methods run no Python code."""
         return getattr(self.tls, "_sslobj", None) or self.tls
 
 
 def wrapping(
     loop: Loop, sock: socket.socket, host: str, options: TlsOptions, until: float, context: ssl.SSLContext | None = None
 ) -> Steps[TlsStream]:
-    """The TLS handshake on a connected socket.
+    """Do the TLS handshake on a connected socket. Steps.
 
     Args:
-        host: what was dialled; the name that the certificate must carry unless `options.server_name` is given.
+        loop: polls the socket. sock: the connected socket, which becomes non-blocking.
+        host: the host that was dialled; the certificate must name it unless `options.server_name` is given.
+        options: what to verify and which certificates to use.
         until: `time.monotonic()` value.
         context: one made from `options` before, to share its session cache and parsed files.
+
     Raises:
-        TlsError: one line that says what was wrong, naming a peer that does not speak TLS. Unanswered.
-        Disconnected: the peer hung up, which servers and balancers also do that go down or have nobody behind them just then.
+        TlsError: the handshake failed; one line with the cause, also where the peer does not speak TLS. Unanswered: no answer in time.
+        Disconnected: the peer hung up, as a server that shuts down or a load balancer without a server also does.
     """
     if context is None:
         context = options.make_context()
