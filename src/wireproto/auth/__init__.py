@@ -1,4 +1,4 @@
-"""Authentication: one mechanism a file, sans-IO, and where secrets come from."""
+"""Authenticates clients: one mechanism a file, sans-IO, and the sources of secrets."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from typing import Protocol
 
 
 class Mechanism(Protocol):
-    """One exchange, from our side. Made anew for each connection.
-
-    Attributes:
-        name: as the wire spells it.
-        done: whether our side has nothing more to say, and (where it can be checked) the server has proved itself.
-    """
+    """The client's side of one authentication exchange. A new one is made for each connection."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The mechanism's name on the wire."""
+        ...
+
     @property
-    def done(self) -> bool: ...
+    def done(self) -> bool:
+        """Whether the client has sent its last message, and the server has proved itself where the mechanism has that."""
+        ...
+
     def start(self) -> bytes:
-        """The first message."""
+        """Return the first message. Raises OptionError when the credentials cannot be sent."""
         ...
 
     def step(self, challenge: bytes) -> bytes:
-        """The answer to what the server sent; raises AuthError when it refused or cheats."""
+        """Return the answer to a message of the server. Raises AuthError when the server refuses, or does not prove itself."""
         ...

@@ -1,4 +1,4 @@
-"""SASL OAUTHBEARER (RFC 7628, with Kafka's extensions of KIP-342): a bearer token from a callback.
+"""Authenticates by SASL OAUTHBEARER (RFC 7628, with Kafka's extensions of KIP-342): a bearer token, often from a callback.
 
 client first   n,[a=USER],\\x01 auth=Bearer TOKEN \\x01 (KEY=VALUE \\x01)* \\x01        (without the spaces)
 failure        the server sends JSON {"status":…}; the client answers \\x01 and the server then refuses
@@ -19,12 +19,15 @@ _VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
 
 
 class OAuthBearer:
-    """One exchange.
+    """One OAUTHBEARER exchange.
 
     Args:
         token: read at `start`, so a callable gives a fresh one for each connection.
         extensions: names (letters, not ``auth``) and printable values sent beside the token.
-        authorize_as: act as that user; empty: whoever the token names.
+        authorize_as: act as that user; empty: the user that the token names.
+
+    Raises:
+        OptionError: an extension cannot be sent.
     """
 
     name = "OAUTHBEARER"
@@ -40,7 +43,7 @@ class OAuthBearer:
                 raise OptionError(f"the OAUTHBEARER extension {key!r} cannot be sent: names are letters, values printable")
 
     def start(self) -> bytes:
-        """Raises OptionError when what the callback gave is no token; never shows it."""
+        """Return the message with the token. Raises OptionError, without showing the token, when it has characters of no token."""
         token = self._token.text()
         if not _TOKEN.fullmatch(token):
             raise OptionError("the OAUTHBEARER token is empty or holds characters that no token has")
@@ -50,17 +53,17 @@ class OAuthBearer:
         return f"n,{'a=' + user if user else ''},\x01{''.join(pair + chr(1) for pair in pairs)}\x01".encode()
 
     def step(self, challenge: bytes) -> bytes:
-        """Nothing to say to an empty challenge; a failure raises AuthError with the server's words."""
+        """Return nothing for an empty challenge. Raises AuthError, with the server's reason, for any other: the server has refused."""
         if not challenge:
             return b""
         raise AuthError(f"the server refused the token: {self.explain(challenge)}")
 
     KICK = b"\x01"
-    """What RFC 7628 wants sent after a failure, before the server closes."""
+    """The message that RFC 7628 has the client send after a failure, before the server closes."""
 
     @staticmethod
     def explain(challenge: bytes) -> str:
-        """The server's failure as one line."""
+        """Format the server's failure message as one line."""
         try:
             facts = json.loads(challenge)
             return ", ".join(f"{key} {facts[key]}" for key in ("status", "scope", "openid-configuration") if facts.get(key))

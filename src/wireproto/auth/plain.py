@@ -1,8 +1,8 @@
-"""SASL PLAIN (RFC 4616): user and password in the clear, so only over TLS or a trusted net.
+"""Authenticates by SASL PLAIN (RFC 4616): user and password as they are, so only over TLS or a trusted network.
 
     message   [authzid] NUL authcid NUL passwd          UTF-8, no NUL within
 
-Must not: keep the password, or show it.
+The password is read when it is sent, and neither kept nor shown.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from wireproto.errors import AuthError, OptionError
 
 
 class Plain:
-    """One exchange.
+    """One PLAIN exchange.
 
     Args:
-        user, password: who, and how it is proved. authorize_as: act as that user; empty: as oneself.
+        user, password: the credentials. authorize_as: act as that user; empty: as `user`.
     """
 
     name = "PLAIN"
@@ -27,7 +27,7 @@ class Plain:
         self.done = False
 
     def start(self) -> bytes:
-        """The only message. Raises OptionError when a part holds NUL."""
+        """Return the only message. Raises OptionError when a part contains NUL."""
         password = self._password.text()
         if "\0" in self._user + password + self._authorize_as:
             raise OptionError("user and password may not hold a NUL character")
@@ -35,7 +35,7 @@ class Plain:
         return "\0".join((self._authorize_as, self._user, password)).encode()
 
     def step(self, challenge: bytes) -> bytes:
-        """The server has nothing to ask; an empty challenge is answered by nothing."""
+        """Return nothing for an empty challenge. Raises AuthError for any other: PLAIN has one message only."""
         if challenge:
             raise AuthError("the server asks for more than PLAIN has to say")
         return b""

@@ -1,4 +1,6 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677): the password is proved and never sent; the server proves itself too.
+"""Authenticates by SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677).
+
+The client proves that it knows the password without sending it, and the server proves that it knows the password, too.
 
     client first   n,,n=USER,r=NONCE[,EXTENSION=VALUE]
     server first   r=NONCE+MORE,s=SALT(base64),i=ITERATIONS
@@ -9,8 +11,8 @@
     StoredKey = H(ClientKey)                                Proof = ClientKey XOR HMAC(StoredKey, AuthMessage)
     AuthMessage = client-first-bare , server-first , client-final-without-proof
 
-May assume: the nonce that is passed in is random and fresh. Must not: go on when nonce, iterations or signature are wrong; prepare the
-password (SASLprep): Kafka's brokers hash its UTF-8 as it is, and so must we.
+The nonce that is passed in must be random and new. The exchange ends when nonce, iterations or signature are wrong. The password is not
+prepared (SASLprep), since Kafka's brokers hash its UTF-8 as it is.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from wireproto.errors import AuthError, OptionError
 
 LEAST_ITERATIONS = 4096
 MOST_ITERATIONS = 1_000_000
-"""Bounds on what a server may ask for: fewer would give the password away, more would hang the client."""
+"""Bounds of the iterations that a server may ask for: fewer make the password easy to guess, more would block the client for long."""
 
 
 def _xor(a: bytes, b: bytes) -> bytes:
@@ -33,13 +35,16 @@ def _xor(a: bytes, b: bytes) -> bytes:
 
 
 class Scram:
-    """One exchange.
+    """One SCRAM exchange.
 
     Args:
         algorithm: ``sha256`` or ``sha512``.
-        user, password: who, and what is proved.
+        user, password: the credentials.
         nonce: printable characters without a comma, random for each exchange (18 random bytes in base64 will do).
         extensions: further attributes of the first message, like Kafka's ``tokenauth=true`` for delegation tokens.
+
+    Raises:
+        OptionError: another algorithm, or a nonce with other characters.
     """
 
     def __init__(self, algorithm: str, user: str, password: Secret, nonce: str, extensions: tuple[tuple[str, str], ...] = ()) -> None:
@@ -57,11 +62,11 @@ class Scram:
         self._signature: bytes | None = None
 
     def start(self) -> bytes:
-        """client first"""
+        """Return the client-first message."""
         return f"n,,{self._first}".encode()
 
     def step(self, challenge: bytes) -> bytes:
-        """The answer to server first is client final; to server final nothing, and `done`. Raises AuthError."""
+        """Return client-final for server-first; return nothing for server-final, and be `done`. Raises AuthError."""
         try:
             text = challenge.decode()
         except UnicodeDecodeError:

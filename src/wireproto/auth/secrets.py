@@ -1,9 +1,8 @@
-"""Where secrets come from, and why they are never seen.
+"""Reads secrets from their sources, and never shows them.
 
-What it is: `Secret`, a value, ``env:NAME``, ``file:PATH`` or a callable, read anew at each use so that rotated tokens and files
-take effect.
-Must not: show the value in repr, str, an error or a pickle's repr. The text ``value:…`` takes the rest as it is, for the rare secret that
-begins with one of the prefixes.
+A `Secret` is a value, ``env:NAME``, ``file:PATH`` or a callable; it is read again at each use, so that rotated tokens and files take
+effect. Its value is not in its repr or str, in an error, or in the repr of a pickle. The text ``value:…`` takes the rest as it is, for a
+secret that begins with one of the prefixes.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ Source = str | bytes | Callable[[], str | bytes]
 
 
 class Secret:
-    """A secret option. `text()` and `reveal()` read it now; nothing else shows it.
+    """A secret option. `text()` and `reveal()` read it; nothing else shows it.
 
     Args:
         source: the value, ``env:NAME``, ``file:PATH`` (one trailing newline is dropped), ``value:…``, or a callable returning it.
@@ -30,12 +29,12 @@ class Secret:
         self._source: Source = source._source if isinstance(source, Secret) else source
 
     def reveal(self) -> bytes:
-        """The secret as bytes (UTF-8); raises OptionError naming the source, when that cannot be read."""
+        """Return the secret as bytes (UTF-8). Raises OptionError, which names the source, when that cannot be read."""
         value = self._read()
         return value.encode() if isinstance(value, str) else bytes(value)
 
     def text(self) -> str:
-        """The secret as text."""
+        """Return the secret as text. Raises OptionError as `reveal`."""
         value = self._read()
         return value if isinstance(value, str) else bytes(value).decode()
 

@@ -1,8 +1,8 @@
-"""A token sent as it is: Pulsar's ``token`` method (JSON web tokens, also from OAuth2), and its ``basic`` method.
+"""Authenticates by Pulsar's ``token`` method (JSON web tokens, also from OAuth2) and by its ``basic`` method.
 
 CONNECT.auth_method_name   token            basic
 CONNECT.auth_data          the token        user:password
-AUTH_CHALLENGE             wants the same again, fresh: the broker saw the old one expire
+AUTH_CHALLENGE             asks for the same again, since the old token has expired at the broker
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ from wireproto.errors import OptionError
 
 
 class Token:
-    """Args: token: read anew for each connection and each challenge, so that a callable or a file may rotate it."""
+    """Sends a token as it is.
+
+    Args:
+        token: read again for each connection and each challenge, so that a callable or a file may rotate it.
+    """
 
     name = "token"
 
@@ -21,17 +25,26 @@ class Token:
         self.done = True
 
     def start(self) -> bytes:
+        """Return the token. Raises OptionError when it is empty or cannot be read."""
         token = self._token.reveal().strip()
         if not token:
             raise OptionError("the token is empty")
         return token
 
     def step(self, challenge: bytes) -> bytes:
+        """Return the credentials again, read anew; see `start`."""
         return self.start()
 
 
 class Basic:
-    """Args: user, password."""
+    """Sends user and password as they are.
+
+    Args:
+        user, password: the credentials.
+
+    Raises:
+        OptionError: `user` contains a colon.
+    """
 
     name = "basic"
 
@@ -43,7 +56,9 @@ class Basic:
         self.done = True
 
     def start(self) -> bytes:
+        """Return ``user:password``. Raises OptionError when the password cannot be read."""
         return self._user.encode() + b":" + self._password.reveal()
 
     def step(self, challenge: bytes) -> bytes:
+        """Return the credentials again, read anew; see `start`."""
         return self.start()

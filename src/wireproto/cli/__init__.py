@@ -1,9 +1,8 @@
-"""The command ``wireproto``.
+"""Runs the command ``wireproto``.
 
-What it is: one parser, one module a command, each with ``add(parser)`` and ``run(arguments) -> int``. An error of ours is one line on
+There is one parser, and one module for each command, with ``add(parser)`` and ``run(arguments) -> int``. A WireprotoError is one line on
 standard error and exit code 1; wrong usage is exit code 2; a closed pipe or Ctrl-C ends quietly. ``--debug`` shows the wire. Warnings are
-lines, too, where nobody has configured logging (`log`).
-Must not: import an adapter before its command runs.
+lines, too, unless logging is configured (`log`). No adapter is imported before its command runs.
 """
 
 from __future__ import annotations
@@ -35,7 +34,11 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code."""
+    """Run the command, and return the exit code.
+
+    Args:
+        arguments: the words after the program's name; None: those of the process.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     options = parser(next((word for word in words if word in COMMANDS), None)).parse_args(words)
     if options.debug:
@@ -71,7 +74,7 @@ def _run(options: argparse.Namespace, lines: Lines | None) -> int:
 
 
 def parser(command: str | None) -> argparse.ArgumentParser:
-    """The parser; only the module of the command at hand is imported."""
+    """Make the parser; only the module of `command` is imported."""
     top = argparse.ArgumentParser(prog="wireproto", description="Kafka, Pulsar, RocketMQ and ZooKeeper from the command line.")
     top.add_argument("--version", action="version", version=f"wireproto {__version__}")
     top.add_argument("--debug", action="store_true", help="show the wire, and tracebacks")

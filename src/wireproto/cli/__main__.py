@@ -1,4 +1,4 @@
-"""``python -m wireproto.cli``: the command without its script."""
+"""Runs the command as ``python -m wireproto.cli``, without its script."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""``wireproto consume URL``: records of a topic to text, Parquet or Arrow."""
+"""Runs ``wireproto consume URL``: writes a topic's records as text, Parquet or Arrow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Arguments."""
+    """Add the command's arguments."""
     parser.add_argument("url", help="kafka://host:port/topic, pulsar://…, rocketmq://…, zookeeper://host/queue/path")
     parser.add_argument("--from", dest="start", default="earliest", help="earliest, latest, a time, or positions: 0=123,1=456")
     parser.add_argument("--to", dest="stop", help="latest (fixed when it starts), a time or positions; without it: follow for ever")
@@ -34,7 +34,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Open a reader and write what it yields."""
+    """Open a reader, and write its records; returns the exit code. Raises OptionError."""
     topic = topic_of(options.url)
     start = parse_place(options.start, topic)
     stop = parse_place(options.stop, topic) if options.stop else None
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def limited(reader: Reader, limit: int | None) -> Iterator[Batch]:
-    """Batches up to `limit` records in all; the last one may hold more, its reader of records cuts it."""
+    """Yield batches until they have `limit` records together; the last one may have more, and the caller cuts it."""
     left = limit
     for batch in reader:
         yield batch
@@ -66,7 +66,7 @@ def limited(reader: Reader, limit: int | None) -> Iterator[Batch]:
 
 
 def text(batches: Iterator[Batch], options: argparse.Namespace) -> int:
-    """One line, or one filled template, per record."""
+    """Write one line, or one filled template, for each record."""
     template = Template(options.template) if options.format == "template" else None
 
     def line(record: Any) -> bytes:
@@ -89,7 +89,7 @@ def text(batches: Iterator[Batch], options: argparse.Namespace) -> int:
 
 
 def columns(batches: Iterator[Batch], options: argparse.Namespace) -> int:
-    """All batches into one Parquet file or Arrow stream, with the partition as a column."""
+    """Write all batches into one Parquet file or Arrow stream, with the partition as a column. Raises OptionError without pyarrow."""
     try:
         import pyarrow as pa
     except ImportError as why:
@@ -106,7 +106,7 @@ def columns(batches: Iterator[Batch], options: argparse.Namespace) -> int:
     else:
         opener = pa.ipc.new_stream
     nothing = pa.record_batch(ColumnsBuilder(find(parse(options.url).protocol).position).finish())
-    with opener(sink, with_partition(nothing, 0).schema) as writer:  # also what has no rows is a file
+    with opener(sink, with_partition(nothing, 0).schema) as writer:  # without rows, a file is written all the same
         for batch in batches:
             plain = with_partition(pa.record_batch(batch), batch.partition).slice(0, left)
             left -= plain.num_rows
@@ -116,7 +116,7 @@ def columns(batches: Iterator[Batch], options: argparse.Namespace) -> int:
 
 
 def with_partition(batch: Any, partition: int) -> Any:
-    """The record batch with one column more."""
+    """Add the column ``partition`` to a record batch."""
     import pyarrow as pa
 
     return batch.append_column("partition", pa.repeat(pa.scalar(partition, pa.int32()), batch.num_rows))

@@ -1,4 +1,4 @@
-"""``wireproto decode PROTOCOL MESSAGE [VERSION]``: bytes of a message or frame to JSON.
+"""Runs ``wireproto decode PROTOCOL MESSAGE [VERSION]``: prints the bytes of a message or frame as JSON.
 
 ``--explain`` prints it byte by byte, ``--jsonl`` answers scripts line by line.
 """
@@ -20,7 +20,7 @@ _HEX = re.compile(rb"[0-9A-Fa-f\s]+")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Arguments."""
+    """Add the command's arguments."""
     add_message(parser)
     parser.add_argument("--input", "-i", type=Path, help="a file; standard input without it")
     form = parser.add_mutually_exclusive_group()
@@ -30,7 +30,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def add_message(parser: argparse.ArgumentParser) -> None:
-    """What decode and encode share."""
+    """Add the arguments that decode and encode share."""
     parser.add_argument("protocol", nargs="?", help=", ".join(wire.protocols()))
     parser.add_argument("message", nargs="?", help="its vendor's name; wireproto messages lists all")
     parser.add_argument("version", nargs="?", type=int, help="needed where there is more than one")
@@ -38,7 +38,7 @@ def add_message(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Decode one message, or answer lines until they end."""
+    """Decode one message, or answer lines until the input ends; returns the exit code."""
     if options.jsonl:
         return answer_lines(answer)
     version = version_of(options)
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def answer(request: Request) -> dict[str, Any]:
-    """One line's answer."""
+    """Return the answer to one line's request. Raises OptionError, and what `wire.decode` raises."""
     text = member(request, "hex", str)
     try:
         data = bytes.fromhex(text)
@@ -70,7 +70,7 @@ def answer(request: Request) -> dict[str, Any]:
 
 
 def explain(protocol: str, message: str, version: int, data: bytes) -> int:
-    """Print every value beside its bytes; where the bytes stop making sense, what came before and then the error."""
+    """Print every value beside its bytes. If the bytes cannot be decoded, print the values before that, and raise the error."""
     failed: WireprotoError | None = None
     try:
         lines = wire.explain(protocol, message, version, data)
@@ -88,7 +88,7 @@ def explain(protocol: str, message: str, version: int, data: bytes) -> int:
 
 
 def from_hex(text: bytes) -> bytes:
-    """Bytes of hex digits with any white space; raises OptionError."""
+    """Return the bytes of hex digits with any white space. Raises OptionError."""
     try:
         return bytes.fromhex(b"".join(text.split()).decode("ascii", "replace"))
     except ValueError:

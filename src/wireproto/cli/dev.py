@@ -1,7 +1,7 @@
-"""``wireproto dev``: the embedded development broker, until Ctrl-C.
+"""Runs ``wireproto dev``: the embedded development broker, until Ctrl-C.
 
-Each protocol listens where its servers do (Kafka on 9092), so that URLs of manuals work; where another program has that port, on a free
-one, which is said.
+Each protocol listens on its servers' usual port (Kafka on 9092), so that URLs of manuals work. If another program has that port, a free one
+is taken and printed.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from wireproto.protocols import known
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Arguments."""
+    """Add the command's arguments."""
     usual = ", ".join(f"{name} {port}" for name, port in usual_ports(spoken()).items())
     command.add_options(parser, f"the usual ones by default, as far as nobody has them ({usual})")
     parser.add_argument("--free-ports", action="store_true", help="free ports for all that --port does not name")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Start it, say where it listens, wait for Ctrl-C or SIGTERM."""
+    """Start the broker, print where it listens, and wait for Ctrl-C or SIGTERM; returns the exit code."""
     done = command.stop_signal()
     taken: dict[str, int] = {}
     if not options.free_ports:
@@ -42,24 +42,24 @@ def run(options: argparse.Namespace) -> int:
 
 
 def usual_ports(protocols: Iterable[str]) -> dict[str, int]:
-    """Where servers of these protocols listen when nobody says otherwise."""
+    """Return the default ports of these protocols' servers, by protocol."""
     return {name: found.ports[0] for name in protocols if (found := known(name)) is not None}
 
 
 def unnamed(ports: dict[str, int], given: Iterable[str]) -> dict[str, int]:
-    """Those of protocols for which the user, in words like ``kafka=9092``, gave no port."""
+    """Return the ports of protocols for which the user gave none, in words like ``kafka=9092``."""
     named = {word.partition("=")[0].removesuffix(".main") for word in given}
     return {name: port for name, port in ports.items() if name not in named}
 
 
 def divided(ports: dict[str, int], may: Callable[[int], bool]) -> tuple[dict[str, int], dict[str, int]]:
-    """Those that we may listen on, and those that another program has."""
+    """Divide ports into those that are free, by `may`, and those that another program has."""
     free = {name: port for name, port in ports.items() if may(port)}
     return free, {name: port for name, port in ports.items() if name not in free}
 
 
 def may_listen(host: str, port: int) -> bool:
-    """Whether nobody listens there."""
+    """Whether a socket can listen there, since no other program does."""
     try:
         family, kind, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         with socket.socket(family, kind) as probe:

@@ -1,4 +1,4 @@
-"""``wireproto encode PROTOCOL MESSAGE [VERSION]``: JSON as decode prints it to the bytes of a message or frame."""
+"""Runs ``wireproto encode PROTOCOL MESSAGE [VERSION]``: turns JSON, as decode prints it, into the bytes of a message or frame."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from wireproto.errors import OptionError
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Arguments."""
+    """Add the command's arguments."""
     add_message(parser)
     parser.add_argument("--input", "-i", type=Path, help="a file; standard input without it")
     parser.add_argument("--raw", action="store_true", help="write the bytes themselves instead of hex digits")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Encode one message, or answer lines until they end."""
+    """Encode one message, or answer lines until the input ends; returns the exit code."""
     if options.jsonl:
         return answer_lines(answer)
     version = version_of(options)
@@ -40,6 +40,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def answer(request: Request) -> dict[str, Any]:
-    """One line's answer."""
+    """Return the answer to one line's request. Raises OptionError, and what `wire.encode` raises."""
     protocol, message = member(request, "protocol", str), member(request, "message", str)
     return {"hex": wire.encode(protocol, message, request.get("version", 0), member(request, "fields", dict)).hex()}

@@ -1,10 +1,10 @@
-"""The line protocol of ``decode --jsonl`` and ``encode --jsonl``: one request a line, one answer a line, in order.
+"""Speaks the line protocol of ``decode --jsonl`` and ``encode --jsonl``: one request a line, one answer a line, in order.
 
     {"protocol": "kafka", "message": "FetchResponse", "version": 4, "hex": "…"}         {"message": {…}}
     {"protocol": "kafka", "message": "FetchResponse", "version": 4, "fields": {…}}      {"hex": "…"}
                                                                           or, either     {"error": "…", "kind": "Truncated"}
 
-``kind`` is the name of an error class of `wireproto.errors`. Answers are ASCII, so that any text survives, and leave at once.
+``kind`` is the name of an error class of `wireproto.errors`. Answers are ASCII, so that any text survives, and are written at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def answer_lines(answer: Callable[[Request], dict[str, Any]]) -> int:
-    """Answer standard input line by line until it ends, a blank line too: the n-th answer is the n-th line's."""
+    """Answer standard input line by line until it ends, also blank lines: the n-th answer belongs to the n-th line."""
     out = sys.stdout
     for number, line in enumerate(sys.stdin.buffer, 1):
         out.write(reply(answer, line, number) + "\n")
@@ -32,7 +32,7 @@ def answer_lines(answer: Callable[[Request], dict[str, Any]]) -> int:
 
 
 def reply(answer: Callable[[Request], dict[str, Any]], line: bytes, number: int) -> str:
-    """The answer to one line, an error included."""
+    """Return the answer to one line as JSON, an error included."""
     try:
         if not line.strip():
             raise OptionError(f"line {number} is blank")
@@ -50,7 +50,7 @@ def reply(answer: Callable[[Request], dict[str, Any]], line: bytes, number: int)
 
 
 def member(request: Request, name: str, kind: type[T]) -> T:
-    """A member of a request that must be there; raises OptionError."""
+    """Return a required member of a request. Raises OptionError when it is missing or not a `kind`."""
     value = request.get(name)
     if not isinstance(value, kind):
         wanted = "a text" if kind is str else "an object"
@@ -59,7 +59,7 @@ def member(request: Request, name: str, kind: type[T]) -> T:
 
 
 def version_of(options: argparse.Namespace) -> int:
-    """The version asked for, or the only one; raises OptionError."""
+    """Return the version that was asked for, or the message's only one. Raises OptionError, UnknownMessage."""
     if not options.protocol or not options.message:
         raise OptionError("which message? PROTOCOL MESSAGE [VERSION], or --jsonl; wireproto messages lists all")
     first, last = wire.versions(options.protocol, options.message)

@@ -1,12 +1,12 @@
-"""Records as lines of text: JSON lines, plain lines, templates.
+"""Converts records to lines of text and back: JSON lines, plain lines, templates.
 
-What it is: the forms that ``produce`` reads and ``consume`` writes, the same fields both ways::
+These are the forms that ``produce`` reads and ``consume`` writes, with the same fields both ways::
 
     {"key": "UA1545", "value": "…", "headers": [["day", "1"]], "timestamp": 1357034400000, "partition": 2, "position": "17"}
 
 Bytes are text where they are UTF-8, else ``{"base64": "…"}``; null and empty stay apart. ``headers`` is a list of pairs (an object is
-accepted when reading); ``position`` is ignored when reading. A template names fields in braces: ``{key}\\t{value}``.
-May assume nothing of a protocol. Must not do I/O.
+accepted when reading); ``position`` is ignored when reading. A template names fields in braces: ``{key}\\t{value}``. The module knows no
+protocol and does no I/O.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FIELDS = ("key", "value", "headers", "timestamp", "partition", "position")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A record as `produce` takes it."""
+    """A record as `produce` sends it; the fields are the arguments of `Producer.send`."""
 
     value: bytes | None
     key: bytes | None = None
@@ -36,7 +36,7 @@ class Row:
 
 
 def write_bytes(data: bytes | None) -> Any:
-    """Bytes as JSON: text, ``{"base64": …}`` or null."""
+    """Return bytes as JSON: text, ``{"base64": …}`` or null."""
     if data is None:
         return None
     try:
@@ -46,7 +46,7 @@ def write_bytes(data: bytes | None) -> Any:
 
 
 def read_bytes(value: Any, where: str) -> bytes | None:
-    """What `write_bytes` wrote; raises OptionError naming the field."""
+    """Read what `write_bytes` wrote. Raises OptionError, which names the field by `where`."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -63,7 +63,7 @@ def read_bytes(value: Any, where: str) -> bytes | None:
 
 
 def to_json(record: Record) -> str:
-    """A record as one JSON line."""
+    """Format a record as one JSON line."""
     return json.dumps(
         {
             "key": write_bytes(record.key),
@@ -78,7 +78,7 @@ def to_json(record: Record) -> str:
 
 
 def from_json(text: str, line: int) -> Row:
-    """One JSON line as a row; raises OptionError naming line and field."""
+    """Read one JSON line as a row. Raises OptionError, which names line and field."""
     where = f"line {line}"
     try:
         fields = json.loads(text)
@@ -116,6 +116,7 @@ class Template:
 
     Args:
         text: the template, as typed on the command line.
+
     Raises:
         OptionError: an unknown field, or for reading two fields with nothing between them.
     """
@@ -130,7 +131,7 @@ class Template:
             raise OptionError(f"unknown fields in the template: {', '.join(strange)}; there are {', '.join(FIELDS)}")
 
     def write(self, record: Record) -> bytes:
-        """A record by the template; null is written as nothing, bytes as they are."""
+        """Format a record by the template; null is written as nothing, bytes as they are."""
         out = bytearray()
         for index, part in enumerate(self.parts):
             out += part.encode() if index % 2 == 0 else self._field(record, part)
@@ -146,7 +147,7 @@ class Template:
         return value if isinstance(value, bytes) else str(value).encode()
 
     def read(self, line: bytes, number: int) -> Row:
-        """A line by the template; each field ends where the text after it begins."""
+        """Read a line by the template; each field ends where the text after it begins. Raises OptionError, which names the line."""
         fields: dict[str, bytes] = {}
         rest = line
         head, *pairs = self.parts

@@ -1,7 +1,8 @@
-"""Warnings of the clients as lines of the command.
+"""Prints the clients' warnings as lines of the command.
 
-What it is: a handler of the logger ``wireproto``, for programs of which the command is all there is. A line waits a moment, so that what
-the error that ends the command says as well is said once. Where a program that calls the command has configured logging, nothing is added.
+`Lines` is a handler of the logger ``wireproto``, for a process that runs the command only. A line is held back for a moment, so that a
+reason which the command's final error repeats is printed once. If a program that calls the command has configured logging, nothing is
+added.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from contextlib import contextmanager
 from wireproto.errors import WireprotoError
 
 _MOMENT = 0.5
+"""Seconds for which a line is held back."""
 
 
 class Lines(logging.Handler):
     """Prints warnings on standard error.
 
     Args:
-        moment: seconds for which a line waits.
+        moment: seconds for which a line is held back.
     """
 
     def __init__(self, moment: float = _MOMENT) -> None:
@@ -31,6 +33,7 @@ class Lines(logging.Handler):
         self._timer: threading.Timer | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Hold a record back, and start the timer that prints it."""
         self._waiting.append(record)
         if self._timer is None:
             self._timer = threading.Timer(self._moment, self.end)
@@ -38,7 +41,7 @@ class Lines(logging.Handler):
             self._timer.start()
 
     def end(self, said: str = "") -> None:
-        """Print what waits, but for lines with the reason that this error gives."""
+        """Print the lines that are held back, except those whose reason is in `said`, the text of the command's error."""
         self.acquire()
         try:
             waiting, self._waiting = self._waiting, []
@@ -53,14 +56,14 @@ class Lines(logging.Handler):
 
 
 def _reason(record: logging.LogRecord) -> str:
-    """What the error says that a line ends with; the line itself where it has none."""
+    """Return the text of the error that a line ends with, or else the line itself."""
     last = record.args[-1] if isinstance(record.args, tuple) and record.args else None
     return last.text if isinstance(last, WireprotoError) and last.text else record.getMessage()
 
 
 @contextmanager
 def printed() -> Iterator[Lines | None]:
-    """Have warnings printed while this lasts, unless another handler takes them."""
+    """Have warnings printed within the ``with`` block, unless another handler of the logger does that."""
     logger = logging.getLogger("wireproto")
     if logger.hasHandlers():
         yield None

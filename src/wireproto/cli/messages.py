@@ -1,4 +1,4 @@
-"""``wireproto messages [PROTOCOL]``: every message that decode and encode know, with its versions."""
+"""Runs ``wireproto messages [PROTOCOL]``: lists the messages that decode and encode know, with their versions."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from wireproto import wire
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Arguments."""
+    """Add the command's arguments."""
     parser.add_argument("protocol", nargs="?", choices=wire.protocols(), help="all of them without it")
     parser.add_argument("--fields", metavar="MESSAGE", help="the fields of one message of the protocol: name, type and versions")
 
 
 def run(options: argparse.Namespace) -> int:
-    """One line a message: protocol, name, versions."""
+    """Print a line for each message: protocol, name, versions; returns the exit code."""
     if options.fields:
         return fields(options.protocol or "kafka", options.fields)
     for protocol in [options.protocol] if options.protocol else wire.protocols():
@@ -24,7 +24,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def fields(protocol: str, name: str) -> int:
-    """One line a field of the schema."""
+    """Print a line for each field of the schema: vendor's name, type, versions. Raises UnknownMessage."""
     from wireproto.message import fields_of, message_class
 
     for field in fields_of(message_class(protocol, name)):

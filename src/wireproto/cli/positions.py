@@ -1,4 +1,4 @@
-"""``wireproto positions URL``: where a topic begins and ends, where a time lies, where a group stands."""
+"""Runs ``wireproto positions URL``: prints where a topic begins and ends, the position of a time, and a group's positions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from wireproto.position import EARLIEST, LATEST, LogOffset, format_positions
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Arguments."""
+    """Add the command's arguments."""
     parser.add_argument("url", help="kafka://host:port/topic, pulsar://…, rocketmq://…")
     parser.add_argument("--at", help="earliest, latest or a time: print those positions in the form that --from takes")
     parser.add_argument("--group", help="a group's committed positions too, and its lag")
@@ -18,7 +18,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print one line per partition, or with --at one line in all."""
+    """Print one line for each partition, or with --at one line in all; returns the exit code."""
     topic = topic_of(options.url)
     with wireproto.connect(server_of(options.url), timeout=options.timeout) as client:
         admin = client.admin()

@@ -1,4 +1,4 @@
-"""``wireproto produce URL [FILE…]``: records from text to a topic."""
+"""Runs ``wireproto produce URL [FILE…]``: sends records that it reads as text to a topic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wireproto.cli.where import server_of, topic_of
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Arguments."""
+    """Add the command's arguments."""
     parser.add_argument("url", help="kafka://host:port/topic?compression=zstd, pulsar://…, rocketmq://…, zookeeper://host/queue/path")
     parser.add_argument("files", nargs="*", help="files to read; standard input without any")
     parser.add_argument("--format", choices=("jsonl", "lines", "template"), default="jsonl", help="lines: each line is a value")
@@ -25,7 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Send every line, wait for the acknowledgements, say how many."""
+    """Send every line, wait for the acknowledgements, and print their number; returns the exit code."""
     template = Template(options.template) if options.format == "template" else None
     count = 0
     with wireproto.connect(server_of(options.url), timeout=options.timeout) as client, client.producer(topic_of(options.url)) as out:
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def rows(options: argparse.Namespace, template: Template | None) -> Iterator[Row]:
-    """The rows of all inputs, line by line."""
+    """Yield the rows of all input files, line by line."""
     for name in options.files or ["-"]:
         opened = nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb")  # noqa: SIM115  (closed by the with below)
         with opened as stream:
@@ -47,7 +47,7 @@ def rows(options: argparse.Namespace, template: Template | None) -> Iterator[Row
 
 
 def read(stream: BinaryIO, form: str, template: Template | None) -> Iterator[Row]:
-    """The rows of one input."""
+    """Yield the rows of one input. Raises OptionError for a line that cannot be read."""
     for number, line in enumerate(stream, 1):
         line = line.removesuffix(b"\n")
         if form == "lines":

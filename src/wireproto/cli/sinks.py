@@ -1,4 +1,4 @@
-"""``wireproto sinks drop URL PREFIX``: end an exactly-once Spark sink whose query will not be started again."""
+"""Runs ``wireproto sinks drop URL PREFIX``: ends an exactly-once Spark sink whose query will not be started again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wireproto.errors import OptionError
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Arguments."""
+    """Add the command's arguments."""
     from wireproto.spark.kafka_options import DECISIONS
     from wireproto.spark.pulsar_leading import DECISIONS as PULSARS
 
@@ -28,7 +28,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Drop it, and say what that came to; 1 where something decided was lost."""
+    """End the sink, and print what was committed and rolled back; returns 1 if something that was decided is lost, else 0."""
     with wireproto.connect(server_of(options.url), timeout=options.timeout) as client:
         decision, wrong, others = leading(client, options).drop()
     if decision is None and not others:
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def leading(client: Any, options: argparse.Namespace) -> Any:
-    """The driver of the sink, on a cluster of its protocol."""
+    """Make the sink's driver side, on a cluster of its protocol. Raises OptionError for a protocol without exactly-once sinks."""
     if client.protocol == "kafka":
         from wireproto.spark import kafka_leading
         from wireproto.spark.kafka_options import DECISIONS

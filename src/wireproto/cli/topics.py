@@ -1,4 +1,4 @@
-"""``wireproto topics URL [create|delete|describe TOPIC]``: topics of a cluster."""
+"""Runs ``wireproto topics URL [create|delete|describe TOPIC]``: lists and changes the topics of a cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from wireproto.errors import OptionError
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Arguments."""
+    """Add the command's arguments."""
     parser.add_argument("url", help="kafka://host:port, pulsar://…?admin=http://…, rocketmq://…, zookeeper://host/path")
     parser.add_argument("action", nargs="?", choices=("list", "describe", "create", "delete"), default="list")
     parser.add_argument("topics", nargs="*", metavar="topic")
@@ -19,7 +19,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do it, and print what a person wants to see."""
+    """Carry the action out, and print its result; returns the exit code. Raises OptionError."""
     pairs = [item.partition("=") for item in options.config]
     if not all(sep for _, sep, _ in pairs):
         raise OptionError("--config takes NAME=VALUE")

@@ -1,4 +1,4 @@
-"""``wireproto tree URL``: draw a ZooKeeper tree; get, set, create or delete a node."""
+"""Runs ``wireproto tree URL``: draws a ZooKeeper tree; reads, writes, creates or deletes a node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wireproto.roles import Tree
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Arguments."""
+    """Add the command's arguments."""
     parser.add_argument("url", help="zookeeper://host:port[/chroot]")
     parser.add_argument("action", nargs="?", choices=("show", "get", "set", "create", "delete", "stat"), default="show")
     parser.add_argument("path", nargs="?", default="/")
@@ -25,7 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do it, and print what a person wants to see."""
+    """Carry the action out, and print its result; returns the exit code. Raises OptionError."""
     if options.ephemeral and options.action != "create":
         raise OptionError("--ephemeral goes with create")
     if options.action == "set" and options.data is None:
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def show(tree: Tree, path: str, depth: int, indent: str, wait: float) -> None:
-    """Draw a node and what lies below it; long data is cut."""
+    """Print a node and the nodes below it, `depth` levels deep; long data is cut."""
     data, _ = tree.get(path, timeout=wait)
     name = path if not indent else path.rpartition("/")[2]
     text = (data or b"").decode(errors="replace").replace("\n", "⏎")

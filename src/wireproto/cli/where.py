@@ -1,7 +1,7 @@
-"""Places on the command line: ``earliest``, ``latest``, a time, or positions; and the topic of a URL.
+"""Parses places on the command line (``earliest``, ``latest``, a time, or positions), and the topic of a URL.
 
 Times are ISO 8601 (``2013-01-01``, ``2013-01-01T10:00:00+02:00``; without a zone they are UTC's) or ``@`` and milliseconds since 1970. A
-bare number is an offset; one that looks like such milliseconds is refused, since it would be believed in silence.
+bare number is an offset; one that looks like such milliseconds is refused, since it would be taken for an offset without any warning.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Place = Earliest | Latest | AtTime | Mapping[TopicPartition, Position]
 
 
 def parse_place(text: str, topic: str) -> Place:
-    """A place as typed; raises OptionError."""
+    """Parse a place as typed, for positions of `topic`. Raises OptionError."""
     word = text.strip()
     if word.lower() in ("earliest", "latest"):
         return EARLIEST if word.lower() == "earliest" else LATEST
@@ -38,7 +38,11 @@ def parse_place(text: str, topic: str) -> Place:
 
 
 def topic_of(url: str) -> str:
-    """The topic named by the URL's path; raises OptionError when there is none. Where that is the root of names, it is all of it."""
+    """Return the topic that the URL's path names; for a protocol whose path is the root of names (ZooKeeper), the whole path.
+
+    Raises:
+        OptionError: the URL has no path.
+    """
     found = parse(url)
     if not found.path:
         raise OptionError("no topic: add it to the URL, like kafka://localhost:9092/topic")
@@ -46,7 +50,7 @@ def topic_of(url: str) -> str:
 
 
 def server_of(url: str) -> str:
-    """The URL to connect to: without a queue's path where that would become the root of all names (ZooKeeper)."""
+    """Return the URL to connect to: without the path, if that would become the root of all names (ZooKeeper)."""
     if find(parse(url).protocol).path != "root":
         return url
     server, query, options = url.partition("?")

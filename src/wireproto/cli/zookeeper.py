@@ -1,7 +1,7 @@
-"""``wireproto zookeeper log|snapshot FILE``: what a ZooKeeper server keeps on disk, as JSON lines.
+"""Runs ``wireproto zookeeper log|snapshot FILE``: prints a ZooKeeper server's files as JSON lines.
 
-A log gives a line for each transaction. A snapshot gives its sessions, then a line for each node, then the transaction that it stands
-for and the tree's digest. An error comes after all that could be read before it.
+A log gives a line for each transaction. A snapshot gives its sessions, then a line for each node, then the transactions and the digest that
+the file has for the tree. An error is raised after everything that could be read before it was printed.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from wireproto.message import to_json
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Arguments."""
+    """Add the command's arguments."""
     parser.add_argument("kind", choices=("log", "snapshot"), help="of which kind the files are")
     parser.add_argument("files", nargs="+", metavar="FILE", help="version-2/log.… or version-2/snapshot.… (gzip and snappy too)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print them."""
+    """Print the files' contents; returns the exit code."""
     for path in options.files:
         if options.kind == "log":
             log(path)
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def log(path: str) -> None:
-    """A line for each transaction."""
+    """Print a line for each transaction of a log."""
     from wireproto.zookeeper.codes import OPERATIONS
     from wireproto.zookeeper.files import read_log
 
@@ -46,7 +46,7 @@ def log(path: str) -> None:
 
 
 def snapshot(path: str) -> None:
-    """Sessions, nodes, digest."""
+    """Print a snapshot's sessions, nodes, and digest."""
     from wireproto.lines import base64_of
     from wireproto.zookeeper.files import Snapshot
 

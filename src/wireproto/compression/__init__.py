@@ -1,8 +1,8 @@
-"""Compression, one codec a file, each with a bound on what it unpacks.
+"""Compresses and decompresses, one codec a file, with a bound on the size of what is unpacked.
 
-What it is: `compress(name, data)` and `decompress(name, data, limit)` for every compressed block in the four protocols. No codec
-allocates by a number that the other side wrote before that number was checked, and none hands out more than `limit` bytes.
-May assume: whole blocks in memory. Must not: know a protocol beyond the framing its codec needs, or keep state between calls.
+`compress(name, data)` and `decompress(name, data, limit)` serve every compressed block of the protocols. No codec allocates by a number
+that the peer wrote before that number was checked, and none returns more than `limit` bytes. Blocks are whole, in memory; nothing is kept
+between calls. A codec knows no more of a protocol than the framing that it needs.
 
     name         what is written                                        what is read
     none         the bytes                                              the bytes
@@ -15,9 +15,9 @@ May assume: whole blocks in memory. Must not: know a protocol beyond the framing
     lz4-block    one raw block without a size (Pulsar)                  one raw block; `size` says how long it must become
     zstd         one frame                                              any number of frames, with or without content size
 
-The limit holds as follows: gzip and zlib stream and stop there. snappy declares its length, which is checked first, also against what
-so many bytes can hold at most. lz4 frames and zstd are walked block by block without unpacking, which bounds the result: they are
-unpacked into a buffer of that bound or of `limit` bytes, whichever is less, which fails when it overflows.
+The limit is kept as follows. gzip and zlib stream, and stop there. snappy declares its length, which is checked first, also against the
+most that a block of that size can unpack to. lz4 frames and zstd are walked block by block without unpacking, which bounds the result; they
+are unpacked into a buffer of that bound or of `limit` bytes, whichever is less, which fails when it overflows.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ __all__ = ["DEFAULT_LIMIT", "NAMES", "compress", "decompress"]
 
 Data = bytes | bytearray | memoryview
 Plain = bytes | ScratchBuffer
-"""What a block unpacked to, for who reads it in place."""
+"""The bytes that a block unpacked to, for a caller that reads them in place."""
 
 DEFAULT_LIMIT: Final = 256 << 20
-"""Bytes one block may unpack to when the caller names no limit."""
+"""Bytes that one block may unpack to when the caller gives no limit."""
 
 _MODULES: Final = {
     "gzip": "gzip",
@@ -56,7 +56,7 @@ _decompressors: dict[str, Callable[[Data, int, int | None], Plain]] = {}
 
 
 def _load(name: str) -> None:
-    """Import the codec's module at its first use: a program that never meets zstd never loads it."""
+    """Import a codec's module, at its first use. Raises OptionError for an unknown name."""
     if name not in _MODULES:
         raise OptionError(f"unknown compression {name!r}; known are {', '.join(NAMES)}")
     module = import_module(f".{_MODULES[name]}", __name__)
@@ -66,12 +66,13 @@ def _load(name: str) -> None:
 
 
 def compress(name: str, data: Data, level: int | None = None) -> bytes:
-    """Pack `data`.
+    """Compress `data`, and return the packed bytes.
 
     Args:
         name: one of `NAMES`.
         data: the plain bytes.
-        level: the codec's own level; None takes its usual one (gzip, zlib 6; zstd 3). lz4 and snappy have none.
+        level: the codec's own level; None: its usual one (gzip, zlib 6; zstd 3). lz4 and snappy have none.
+
     Raises:
         OptionError: unknown name.
     """
@@ -83,13 +84,14 @@ def compress(name: str, data: Data, level: int | None = None) -> bytes:
 
 
 def decompress(name: str, data: Data, limit: int = DEFAULT_LIMIT, size: int | None = None) -> bytes:
-    """Unpack `data`, which must be whole.
+    """Decompress `data`, a whole block, and return the plain bytes.
 
     Args:
         name: one of `NAMES`.
         data: the packed bytes.
         limit: the most bytes the result may have.
-        size: the exact length that the protocol declared beside the block, where it does (Pulsar).
+        size: the exact length in bytes that the protocol declares beside the block, where it does (Pulsar).
+
     Raises:
         DecompressionError: broken, truncated, more than `limit` bytes, or not `size` bytes.
         OptionError: unknown name.
@@ -98,7 +100,7 @@ def decompress(name: str, data: Data, limit: int = DEFAULT_LIMIT, size: int | No
 
 
 def unpack(name: str, data: Data, limit: int = DEFAULT_LIMIT, size: int | None = None) -> Plain:
-    """As `decompress`, but the result may lie in memory of the pool, so that nothing is copied."""
+    """Decompress like `decompress`, but without copying: the result may lie in a pooled buffer."""
     if size is not None:
         if not 0 <= size <= limit:
             raise DecompressionError(f"{name}: declared size {size} is outside 0..{limit}")

@@ -1,15 +1,14 @@
-"""Unpacking ahead: while the reader of several packed blocks takes some in, other threads unpack those behind them.
+"""Unpacks ahead: while the reader of several packed blocks decodes some, other threads unpack the next ones.
 
-What it is: a pool of threads for the whole process, made at its first use, and `Ahead`, the blocks of one answer in the order in which they
-will be asked for. Codecs leave the interpreter while they work, so that with two cores twice as much is unpacked in the same time. Blocks
-are handed over in shares of some hundred microseconds' work, since handing over takes fifty.
+The process has one pool of threads, made at its first use. `Ahead` has the blocks of one answer, in the order in which they will be taken.
+Codecs release the GIL while they work, so that two cores unpack twice as much in the same time. Blocks are passed to the threads in shares
+of some hundred microseconds' work, since passing one takes fifty.
 
-Nothing is decided here. A block that cannot be unpacked, that would make its share larger than LARGEST, or that nobody has begun with when
-its reader comes to it, is not there (`take` returns None): the reader unpacks it in its place, with its own limit, and raises its own
-error.
+Errors are left to the reader. `take` returns None for a block that cannot be unpacked, that would make its share larger than LARGEST, or
+whose share no thread has begun with when the reader comes to it: the reader then unpacks it itself, with its own limit and its own error.
 
-May assume: blocks do not change. Must not: raise what is wrong with a block, wait for more than the share in hand, or hold more than DEEP
-unpacked shares, none of them larger than LARGEST.
+Blocks must not change meanwhile. `Ahead` waits for no more than the current share, and holds at most DEEP unpacked shares, none of them
+larger than LARGEST.
 """
 
 from __future__ import annotations
@@ -25,20 +24,26 @@ Blocks = Sequence[tuple[str, memoryview]]
 Share = list[Plain | None]
 
 LARGEST: Final = 16 << 20
+"""Most unpacked bytes of one share."""
 DEEP: Final = 4
+"""Most shares that are unpacked, or being unpacked, at a time."""
 SHARES: Final = {"gzip": 32 << 10, "zstd": 64 << 10, "snappy": 256 << 10}
-"""Packed bytes that are worth handing over, by codec. LZ4 is not: it unpacks about as fast as memory is copied, and nothing was gained."""
+"""Packed bytes of a share, by codec. LZ4 has none: it unpacks about as fast as memory is copied, so nothing was gained."""
 _MOST: Final = 3
+"""Most threads, unless `threads` sets another number."""
 
 _count: int | None = None
 _pool: ThreadPoolExecutor | None = None
 
 
 def threads(count: int | None = None) -> int:
-    """How many threads unpack ahead, in the whole process.
+    """Return the number of threads that unpack ahead, in the whole process, and set it if `count` is given.
 
     Args:
-        count: have so many from now on (0: none); None leaves it. At first there are as many as cores beside the caller's, at most three.
+        count: the number from now on, 0 to 64 (0: none); None: unchanged. The default is one less than there are cores, at most three.
+
+    Raises:
+        ValueError: `count` is out of range.
     """
     global _count, _pool
     if count is not None:
@@ -55,7 +60,7 @@ def threads(count: int | None = None) -> int:
 
 
 def _forked() -> None:
-    """The child has none of the threads."""
+    """Drop the pool in a forked child, which has none of its threads."""
     global _pool
     _pool = None
 
@@ -65,7 +70,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _start(blocks: Blocks, limit: int) -> Future[Share] | None:
-    """Have a share unpacked; None when there are no threads (any more)."""
+    """Have a thread unpack a share; None when there are no threads."""
     global _pool
     try:
         if _pool is None:
@@ -76,7 +81,7 @@ def _start(blocks: Blocks, limit: int) -> Future[Share] | None:
 
 
 def _unpacked(blocks: Blocks, limit: int) -> Share:
-    """A share: None for a block with which there is anything wrong, and for what comes when there is no room."""
+    """Unpack a share's blocks; None for a block that fails, or that does not fit into LARGEST bytes with those before it."""
     found: Share = []
     room = LARGEST
     for name, data in blocks:
@@ -91,7 +96,7 @@ def _unpacked(blocks: Blocks, limit: int) -> Share:
 
 
 def _shares(blocks: Blocks) -> list[int]:
-    """Where each share begins."""
+    """Divide blocks into shares, and return the index of the first block of each."""
     starts, size = [0], 0.0
     for number, (name, data) in enumerate(blocks):
         if size >= 1.0:
@@ -106,10 +111,10 @@ class Ahead:
 
     Args:
         blocks: (codec's name, bytes), in the order in which they will be taken.
-        limit: bytes that one block may unpack to; LARGEST holds for a share as well.
+        limit: bytes that one block may unpack to; a share may unpack to LARGEST bytes.
 
     Attributes:
-        worth: whether there is anything to hand over.
+        worth: whether there is more than one share, and a thread to unpack ahead.
     """
 
     def __init__(self, blocks: Blocks, limit: int) -> None:
@@ -126,7 +131,11 @@ class Ahead:
         self.worth = len(self._shares) > 1 and self._deep > 1
 
     def take(self, index: int) -> Plain | None:
-        """A block, once: what it unpacked to, or None when the caller is to do that. What comes before it is dropped."""
+        """Return a block's plain bytes, or None if the caller has to unpack it itself. Earlier shares are dropped.
+
+        Args:
+            index: the block's place in `blocks`. Each is taken once, in order.
+        """
         share, at = self._place[index]
         if share != self._share:
             self._turn_to(share)
@@ -136,7 +145,10 @@ class Ahead:
         return plain
 
     def _turn_to(self, share: int) -> None:
-        """Have the shares behind this one unpacked, as many as may be held. With one that nobody is at, its reader begins at once."""
+        """Make `share` the current one, and start unpacking the next ones, as many as may be held.
+
+        If no thread has begun with the current share, it is cancelled and the reader unpacks it.
+        """
         self._share = share
         for passed in [number for number in self._under_way if number < share]:
             self._under_way.pop(passed).cancel()
@@ -159,7 +171,7 @@ class Ahead:
             self._plain = running.result()
 
     def _help(self) -> None:
-        """While another thread is at the share in hand, unpack the next one that nobody has begun with."""
+        """Unpack the next share that no thread has begun with, while another thread is still unpacking the current one."""
         for later in sorted(self._under_way):
             if self._under_way[later].cancel():
                 del self._under_way[later]
@@ -167,7 +179,7 @@ class Ahead:
                 return
 
     def close(self) -> None:
-        """Give up what nobody has begun with; what is under way ends by itself."""
+        """Cancel the shares that no thread has begun with; those under way end by themselves."""
         for running in self._under_way.values():
             running.cancel()
         self._under_way.clear()

@@ -1,4 +1,4 @@
-"""gzip (RFC 1952) over the standard library's zlib, which streams with a bound and frees the GIL.
+"""Compresses and decompresses gzip (RFC 1952) by the standard library's zlib, which streams with a bound and releases the GIL.
 
 A block may hold several members one after the other, and zero bytes behind the last (tar's padding, some Java writers).
 """
@@ -14,20 +14,20 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 
 def compress_gzip(data: Data, level: int | None) -> bytes:
-    """One member; level 6 unless said, as Java's default: level 9 costs three times as much for 5 % less."""
+    """Compress into one member, at level 6 by default, as Java: level 9 takes three times as long for 5 % less."""
     packer = zlib.compressobj(6 if level is None else level, zlib.DEFLATED, _GZIP)
     return packer.compress(data) + packer.flush()
 
 
 def decompress_gzip(data: Data, limit: int, size: int | None) -> bytes:
-    """All members; each must be complete and its CRC right."""
+    """Decompress all members; each must be complete with a right CRC. Raises DecompressionError."""
     parts: list[bytes] = []
     room, rest = limit, bytes(data)
     while True:
         stream = zlib.decompressobj(_GZIP)
         try:
             part = stream.decompress(rest, room + 1)
-            if len(part) <= room and not stream.eof:  # all output taken, yet the trailer may still wait in the tail
+            if len(part) <= room and not stream.eof:  # all output was read, but the trailer may still be in the tail
                 part += stream.decompress(stream.unconsumed_tail, 1)
         except zlib.error as why:
             raise DecompressionError(f"gzip: {why}") from why

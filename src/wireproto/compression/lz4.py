@@ -1,12 +1,12 @@
-"""LZ4: frames as Kafka and RocketMQ use them, raw blocks as Pulsar does.
+"""Compresses and decompresses LZ4: frames as Kafka and RocketMQ use them, raw blocks as Pulsar does.
 
     frame    04 22 4d 18 · FLG · BD · [u64 content size: FLG & 8] · [u32 dictionary: FLG & 1] · HC
              { u32 size (top bit: stored plain) · bytes · [u32 block checksum: FLG & 16] }* · u32 0 · [u32 content checksum: FLG & 4]
              BD: 4..7 in bits 4-6 mean blocks of up to 64 KiB, 256 KiB, 1 MiB, 4 MiB. All little endian.
-    HC       second byte of xxHash32 over FLG .. dictionary. In Kafka's message sets v0 over the magic as well (KIP-57): read as if right.
+    HC       second byte of xxHash32 over FLG .. dictionary. In Kafka's message sets v0 over the magic as well (KIP-57): accepted, too.
 
 Kafka's Java client reads frames with independent blocks (FLG & 32) only, so these are written, by the codec core. One byte of a block
-becomes 255 at most.
+unpacks to 255 at most.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _rotate(value: int, bits: int) -> int:
 
 
 def _header_checksum(data: bytes) -> int:
-    """Second byte of xxHash32, for the 2 to 19 bytes of a frame descriptor."""
+    """Return the second byte of xxHash32, over the 2 to 19 bytes of a frame descriptor."""
     p1, p2, p3, p4, p5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
     at = 0
     if len(data) >= 16:
@@ -53,22 +53,22 @@ def _header_checksum(data: bytes) -> int:
 
 
 def compress_lz4(data: Data, level: int | None) -> bytes:
-    """A frame for Kafka from message format v1 on, and for RocketMQ."""
+    """Compress into a frame, for Kafka from message format v1 on, and for RocketMQ."""
     return lz4_frame(data)
 
 
 def compress_lz4_v0(data: Data, level: int | None) -> bytes:
-    """A frame for Kafka's message sets v0: the header checksum as that format has it."""
+    """Compress into a frame for Kafka's message sets v0, with that format's header checksum (KIP-57)."""
     return lz4_frame(data, over_magic=True)
 
 
 def compress_lz4_block(data: Data, level: int | None) -> bytes:
-    """One raw block, its plain length kept elsewhere."""
+    """Compress into one raw block; its plain length is kept elsewhere."""
     return lz4_block(data)
 
 
 def _walk(view: memoryview) -> tuple[int, int, int, int]:
-    """Check the frame that `view` begins with: (its end, bound on its plain bytes, place of HC, right HC)."""
+    """Check the frame at the start of `view`; returns its end, a bound of its plain size, the offset of HC, and the right HC."""
     size = len(view)
     if size < 7 or view[:4] != _MAGIC:
         if size >= 8 and bytes(view[1:4]) == b"\x2a\x4d\x18" and view[0] & 0xF0 == 0x50:  # skippable frame
@@ -111,7 +111,7 @@ def _walk(view: memoryview) -> tuple[int, int, int, int]:
 
 
 def decompress_lz4(data: Data, limit: int, size: int | None) -> ScratchBuffer:
-    """All frames, with either header checksum."""
+    """Decompress all frames, with either header checksum. Raises DecompressionError."""
     view = memoryview(data).cast("B")
     at = bound = 0
     fixed: bytearray | None = None
@@ -134,7 +134,7 @@ decompress_lz4_v0 = decompress_lz4
 
 
 def decompress_lz4_block(data: Data, limit: int, size: int | None) -> ScratchBuffer:
-    """One raw block. The buffer is no longer than so many bytes can become."""
+    """Decompress one raw block, into a buffer no longer than it can unpack to. Raises DecompressionError."""
     most = min(limit, 255 * len(data) + 16)
     room = ScratchBuffer(most)
     try:

@@ -1,9 +1,9 @@
-"""Snappy: raw blocks, and the xerial framing that Java's Kafka clients write.
+"""Compresses and decompresses Snappy: raw blocks, and the xerial framing that Java's Kafka clients write.
 
     raw block   varint plain length · elements
     xerial      82 "SNAPPY" 00 · int32 version · int32 oldest compatible version · { int32 length · raw block }*     (big endian)
 
-The longest a raw block can become: its best element, a copy, makes 64 bytes of 3. A declared length above that is a lie.
+A raw block's best element, a copy, makes 64 bytes of 3, so a larger declared length is refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _INT32 = struct.Struct(">i")
 
 
 def compress_snappy(data: Data, level: int | None) -> bytes:
-    """Xerial framing, blocks of 32 KiB."""
+    """Compress into xerial framing, in blocks of 32 KiB."""
     view = memoryview(data)
     parts = [_HEADER]
     for start in range(0, len(view), _BLOCK):
@@ -33,12 +33,12 @@ def compress_snappy(data: Data, level: int | None) -> bytes:
 
 
 def compress_snappy_raw(data: Data, level: int | None) -> bytes:
-    """One raw block."""
+    """Compress into one raw block."""
     return bytes(cramjam.snappy.compress_raw(data))
 
 
 def _declared(block: memoryview) -> int:
-    """The plain length a raw block declares, once it is known to be possible."""
+    """Return the plain length that a raw block declares. Raises DecompressionError if a block of its size cannot have that length."""
     length = shift = 0
     for at, byte in enumerate(block[:5]):
         length |= (byte & 0x7F) << shift
@@ -51,7 +51,7 @@ def _declared(block: memoryview) -> int:
 
 
 def _unpack(blocks: list[tuple[memoryview, int]], total: int) -> ScratchBuffer:
-    """Raw blocks, each with the plain length that it declares, one behind the other."""
+    """Decompress raw blocks, given with their declared lengths, into one buffer of `total` bytes."""
     room, at = ScratchBuffer(total), 0
     try:
         with memoryview(room) as view:
@@ -65,7 +65,7 @@ def _unpack(blocks: list[tuple[memoryview, int]], total: int) -> ScratchBuffer:
 
 
 def decompress_snappy_raw(data: Data, limit: int, size: int | None) -> ScratchBuffer:
-    """One raw block."""
+    """Decompress one raw block. Raises DecompressionError."""
     block = memoryview(data).cast("B")
     length = _declared(block)
     if length > limit:
@@ -74,8 +74,10 @@ def decompress_snappy_raw(data: Data, limit: int, size: int | None) -> ScratchBu
 
 
 def decompress_snappy(data: Data, limit: int, size: int | None) -> ScratchBuffer:
-    """Xerial framing when the magic is there, else one raw block (a raw block cannot begin so: the copy behind would reach back
-    before its own start)."""
+    """Decompress xerial framing if the data begin with its magic, else one raw block. Raises DecompressionError.
+
+    A raw block cannot begin with the magic: the copy behind its length would reach back before the block's start.
+    """
     view = memoryview(data).cast("B")
     if view[:8] != _MAGIC:
         return decompress_snappy_raw(data, limit, size)

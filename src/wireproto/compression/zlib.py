@@ -1,7 +1,7 @@
-"""zlib (RFC 1950): Pulsar's ZLIB, and RocketMQ's default for bodies.
+"""Compresses and decompresses zlib (RFC 1950): Pulsar's ZLIB, and RocketMQ's default for bodies.
 
 Pulsar's Java client ends its streams with a sync flush: no final block, no Adler-32. Such a stream is whole when all its input was
-used; its length is then checked by whoever knows it (Pulsar declares it, RocketMQ has a CRC over the packed body).
+used; the protocol then has another check (Pulsar declares the length, RocketMQ has a CRC over the packed body).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ Data = bytes | bytearray | memoryview
 
 
 def compress_zlib(data: Data, level: int | None) -> bytes:
-    """One finished stream; level 6 unless said."""
+    """Compress into one finished stream, at level 6 by default."""
     return zlib.compress(data, 6 if level is None else level)
 
 
 def decompress_zlib(data: Data, limit: int, size: int | None) -> bytes:
-    """One stream, finished or ending at a sync flush."""
+    """Decompress one stream, which is finished or ends at a sync flush. Raises DecompressionError."""
     stream = zlib.decompressobj()
     try:
         plain = stream.decompress(data, limit + 1)

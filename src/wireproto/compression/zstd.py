@@ -1,10 +1,10 @@
-"""Zstandard (RFC 8878): Kafka, Pulsar and RocketMQ use one frame; Java writes it without content size.
+"""Compresses and decompresses Zstandard (RFC 8878): Kafka, Pulsar and RocketMQ use one frame; Java writes it without content size.
 
     frame    28 b5 2f fd · descriptor · [window] · [dictionary id] · [content size] · blocks · [u32 checksum: descriptor & 4]
     block    u24: last (bit 0), type (bits 1-2: raw, run, compressed), size (bits 3-23); a run has one byte and plain size `size`
     skipped  50..5f 2a 4d 18 · u32 size · bytes                                                            (all little endian)
 
-A compressed block becomes 128 KiB at most, so a walk over the block heads bounds the result before anything is unpacked.
+A compressed block unpacks to 128 KiB at most, so a walk over the block headers bounds the result before anything is unpacked.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _DEFAULT_LEVEL = 3
 
 
 def compress_zstd(data: Data, level: int | None) -> bytes:
-    """One frame; level 3 unless said."""
+    """Compress into one frame, at level 3 by default."""
     return bytes(cramjam.zstd.compress(data, level=_DEFAULT_LEVEL if level is None else level))
 
 
 def _walk(view: memoryview, at: int) -> tuple[int, int]:
-    """Check the frame at `at`: (its end, bound on its plain bytes)."""
+    """Check the frame at offset `at`; returns its end and a bound of its plain size."""
     size = len(view)
     if size - at >= 8 and view[at] & 0xF0 == 0x50 and bytes(view[at + 1 : at + 4]) == b"\x2a\x4d\x18":
         end = at + 8 + int.from_bytes(view[at + 4 : at + 8], "little")
@@ -58,7 +58,7 @@ def _walk(view: memoryview, at: int) -> tuple[int, int]:
 
 
 def decompress_zstd(data: Data, limit: int, size: int | None) -> ScratchBuffer:
-    """All frames, with or without content size."""
+    """Decompress all frames, with or without content size. Raises DecompressionError."""
     view = memoryview(data).cast("B")
     at = bound = 0
     while at < len(view) or at == 0:
