@@ -1,6 +1,6 @@
-"""wireproto: Kafka, Pulsar, RocketMQ and ZooKeeper through one sync interface.
+"""Connects to Kafka, Pulsar, RocketMQ and ZooKeeper through one synchronous interface.
 
-`connect(url)` gives a client; roles are made from it. Public names only; nothing heavy is imported here.
+`connect(url)` returns a client, which makes the roles. The module has public names only, and imports nothing that is slow to import.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """The types of annotations, found when they are asked for: importing the package stays quick."""
+    """Import the types for annotations at their first use, so that importing the package stays quick."""
     if name in _HOMES:
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    """The public names."""
+    """Return the public names."""
     return __all__
 
 
@@ -70,16 +70,16 @@ def connect(url: str, **options: Unpack[ClientOptions]) -> Client:
     Args:
         url: ``kafka://host:port[,host:port]``, ``pulsar://…``, ``rocketmq://…`` (name servers), ``zookeeper://host/path``, or the TLS
             form (``kafka+tls://``); query parameters are options too.
+            The path is the topic of roles that are made without one; ZooKeeper's path is the chroot.
         options: the adapter's own options by name; they win over the URL's. `timeout` is in seconds.
-            A path is the topic of roles that are asked for without one; ZooKeeper's is the chroot.
 
-    When a connection is made: Kafka's client connects at its first use, and what is wrong with the cluster is raised there. The others
-    connect here: Pulsar to one service address, ZooKeeper to one server, RocketMQ to a name server. An address that does not answer within
+    When a connection is made: Kafka's client connects at its first use, and errors of the cluster are raised there. The others connect
+    here: Pulsar to one service address, ZooKeeper to one server, RocketMQ to a name server. An address that does not answer within
     `connect_timeout` is tried again until `timeout` is over.
 
     Raises:
         OptionError: the URL or an option is wrong.
-        ConnectError, TlsError, AuthError, TimedOut: nobody there that we can talk to (not with Kafka, see above).
+        ConnectError, TlsError, AuthError, TimedOut: no server could be connected to (not with Kafka, see above).
     """
     from ._connect import open_client
 

@@ -1,6 +1,6 @@
-"""From a scheme to an adapter.
+"""Opens the client of a URL.
 
-What it is: what `wireproto.connect` does: the URL is read, its protocol found (`protocols`), its adapter called. Must not: know an adapter.
+`wireproto.connect` ends here: the URL is parsed, its protocol found (`protocols`), and that adapter called. The module knows no adapter.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def open_client(text: str, options: dict[str, Any]) -> Client:
-    """Parse the URL and hand it to its adapter."""
+    """Parse the URL, and open its adapter's client. Raises as `wireproto.connect`."""
     _refuse_patched_threads()
     url = parse(text)
     client: Client = protocols.find(url.protocol).connect(url, options)
@@ -25,7 +25,7 @@ def open_client(text: str, options: dict[str, Any]) -> Client:
 
 
 def make_client(text: str, options: dict[str, Any]) -> Client:
-    """A client that is not connected yet, for another event loop."""
+    """Make a client that is not connected yet, for asyncio. Raises OptionError, UsageError."""
     _refuse_patched_threads()
     url = parse(text)
     client: Client = protocols.find(url.protocol).make(url, options)
@@ -33,7 +33,7 @@ def make_client(text: str, options: dict[str, Any]) -> Client:
 
 
 def _refuse_patched_threads() -> None:
-    """Threads that gevent or eventlet has put its own in place of cannot wait in the engine: they would all stand still, without an end."""
+    """Raise UsageError if gevent or eventlet has replaced the threads of this process: waiting in the engine would block all of them."""
     for module, asked, of in (("gevent.monkey", "is_module_patched", "threading"), ("eventlet.patcher", "is_monkey_patched", "thread")):
         if module in sys.modules and getattr(sys.modules[module], asked)(of):
             name = module.partition(".")[0]

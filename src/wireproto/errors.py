@@ -1,6 +1,6 @@
-"""The one error tree.
+"""Defines every exception that this package raises on purpose.
 
-What it is: every exception this package raises on purpose. The tree, top down::
+They are one tree, top down::
 
     WireprotoError
       TransportError            the bytes did not get through
@@ -22,8 +22,8 @@ What it is: every exception this package raises on purpose. The tree, top down::
         AuthError                 credentials missing or refused
       TransactionError          a transaction did not come to the end that was asked for
         Aborted                   all of it was rolled back; the next one works
-        Fenced                    somebody else goes on under its name; final
-        OutcomeUnknown            it was committed or rolled back, and no broker can tell any more
+        Fenced                    another program uses its name now; final
+        OutcomeUnknown            it was committed or rolled back, and no broker can say which
       UsageError                the caller asked for something that cannot be
         RoleUnsupported           the protocol has no such role
         ValueUnsupported          the broker cannot carry this key, header or value; raised before sending
@@ -32,12 +32,12 @@ What it is: every exception this package raises on purpose. The tree, top down::
         BufferFull                the send buffer stayed full for the whole timeout
         Closed                    the client or role was closed
         Forked                    the client belongs to the parent of this process
-        Revoked                   a commit or ack named a partition or message that is no longer ours
+        Revoked                   a commit or ack named a partition or message that this member no longer has
       DataLoss                  records that were to be read are not there any more
 
-May assume: nothing. Must not: import any other module of this package, or put secrets into a message.
-Whether a request is tried again is judged in one place, ``net.retry.verdict``, by the facts below; code that knows more of its request
-(which errors pass, which are final here) tells it so, and sets none of them.
+The module imports no other module of this package. No message contains a secret. Only ``net.retry.verdict`` judges whether a request is
+retried, by the class attributes below (`retriable`, `refresh` …). Code that knows more of its request, such as which errors may pass there,
+passes that to `verdict`, and sets none of the attributes.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from typing import Any
 
 
 class WireprotoError(Exception):
-    """Base of all errors. Context is kept as attributes, and shown in the text where it is known.
+    """Base of all errors. Context is kept in attributes, and is part of the text where it is known.
 
     Args:
-        text: what went wrong, one clause, without the context below.
+        text: what went wrong, in one clause, without the context below.
         peer: ``host:port`` of the other side.
         message: name of the wire message concerned, as its vendor spells it.
         version: version of that message.
@@ -63,21 +63,21 @@ class WireprotoError(Exception):
     retriable = False
     """The same request may succeed when sent again."""
     refresh = False
-    """Metadata (leader, route, coordinator, owner) must be looked up again before a retry."""
+    """Metadata (leader, route, coordinator, owner) has to be looked up again before a retry."""
     doubtful = False
-    """What was asked may have been done all the same: the answer is missing. Known of ZooKeeper's writes."""
+    """The answer is missing, so the request may have been carried out. Set for ZooKeeper's writes, and unknown ends of transactions."""
     fenced = False
-    """This client was replaced by another one and must not go on under the same identity."""
+    """This client was replaced by another one, and must not continue under the same identity."""
     in_doubt = False
-    """A broker's answer: what was asked may have been carried out all the same."""
+    """Of a broker's answer: the request may have been carried out all the same."""
     starts_over = False
-    """What was sent does not follow what the broker has: the sender's numbers start over."""
+    """What was sent does not follow what the broker has: the sender starts its sequence numbers over."""
     elsewhere = False
-    """Another node may take what this one refuses."""
+    """Another node may accept what this one refuses."""
     lasting = False
-    """Waiting alone is unlikely to mend it: who was never connected is told at once, who was is kept trying."""
+    """Waiting alone is unlikely to help: a client that was never connected raises it at once, another one retries."""
     moved = False
-    """The answer told which node it is now: nothing is to be looked up."""
+    """The answer named the node that is responsible now, so nothing has to be looked up."""
 
     _CONTEXT = ("peer", "message", "version", "request_id", "path", "offset", "topic", "partition", "position")
 
@@ -99,15 +99,15 @@ class WireprotoError(Exception):
     partition: int | None
     position: Any
     taken: Mapping[int, int] | None = None
-    """Of an error that ended a `send_batch`: so many rows of each partition, the first ones of it, were taken before and are sent all the
-    same; under -1 those that named none, wherever they went. None: it ended nothing, or nothing was taken."""
+    """Of an error that ended a `send_batch`: the number of rows that were taken, by partition. They are the partition's first rows, and are
+    sent all the same. Rows without a partition count under -1. None: no rows were taken, or no `send_batch` was ended."""
 
     known: Mapping[Any, Any] | None = None
-    """Of an error that ended a question to several brokers: what the others answered, positions or lags, by topic and partition, or as the
-    question returns it (transactions by their names)."""
+    """Of an error of a call that asked several brokers: what the others answered, such as positions or lags by topic and partition, in the
+    form that the call returns (transactions by their names)."""
 
     def with_context(self, **context: Any) -> WireprotoError:
-        """Fill in context that is still unknown and return self (for ``raise error.with_context(peer=…)``)."""
+        """Set context that is still unknown, and return the error (for ``raise error.with_context(peer=…)``)."""
         for name, value in context.items():
             if getattr(self, name, None) is None:
                 setattr(self, name, value)
@@ -149,16 +149,18 @@ class TransportError(WireprotoError):
     refresh = True
 
     errno: int | None = None
-    """The system's number for what befell the connection, such as ECONNRESET where the peer reset it; None where it gave none."""
+    """The system's error number, such as ECONNRESET when the peer reset the connection; None where there is none."""
 
 
 class ConnectError(TransportError):
-    """No connection could be made, or what answers there does not speak this protocol."""
+    """No connection could be made, or the server there does not speak this protocol."""
 
 
 class Unreachable(ConnectError):
-    """No connection can be made as things are: the name does not exist, nothing listens on the port, or what answers there speaks something
-    else. A client that was never connected raises it at once; one that was goes on trying, for its server may come back."""
+    """No connection can be made: the name does not exist, nothing listens on the port, or the server there speaks another protocol.
+
+    A client that was never connected raises it at once; one that was connected before retries, since its server may come back.
+    """
 
     lasting = True
 
@@ -177,8 +179,10 @@ class TimedOut(TransportError, TimeoutError):
 
 
 class Unanswered(TimedOut):
-    """An attempt to connect, its handshake, a look-up, or a command that may be done twice had no answer in its own time. It is tried again
-    while the caller's time lasts, and raised when that is over."""
+    """An attempt had no answer in its own time: a connection, a handshake, a look-up, or a command that may be repeated.
+
+    It is retried until the caller's timeout is over, and raised then.
+    """
 
     retriable = True
 
@@ -188,7 +192,7 @@ class Disconnected(TransportError):
 
 
 class ProtocolError(WireprotoError):
-    """The bytes are not what the protocol says. The connection they came on is dropped."""
+    """The bytes are not what the protocol says. The connection on which they came is closed."""
 
 
 class Truncated(ProtocolError):
@@ -216,14 +220,14 @@ class UnknownMessage(ProtocolError):
 
 
 class UnsupportedVersion(ProtocolError):
-    """The message exists but not in this version, or the broker does not offer a version that we speak."""
+    """The message does not exist in this version, or the broker offers no version that this client has."""
 
 
 class BrokerError(WireprotoError):
     """The broker answered with an error code.
 
-    Adapters derive one class per code; `code` is the wire's number and `name` the vendor's name for it. Where neither the broker nor who
-    raises it says more, the text is what the code means.
+    Adapters derive one class per code; `code` is the wire's number and `name` the vendor's name for it. The default text is the meaning of
+    the code.
     """
 
     code: int | None = None
@@ -245,7 +249,7 @@ class BrokerError(WireprotoError):
 
 
 def _meaning(kind: type[BrokerError]) -> str:
-    """The sentence beneath the class of a code, as part of another one."""
+    """Return the meaning of a code, the first line of its class's docstring, to be part of a sentence."""
     said = (kind.__doc__ or "").partition("\n")[0].rstrip(".") if "code" in kind.__dict__ and kind is not BrokerError else ""
     return said if said[1:2].isupper() else said[:1].lower() + said[1:]
 
@@ -255,21 +259,21 @@ class AuthError(BrokerError):
 
 
 class TransactionError(WireprotoError):
-    """A transaction did not come to the end that was asked for; `__cause__` is why."""
+    """A transaction did not end as it was asked to; `__cause__` is why."""
 
 
 class Aborted(TransactionError):
-    """All that was done in the transaction is rolled back, or will be: begin another one, and go back to where this one began."""
+    """The transaction is rolled back, or will be: begin another one, and repeat the work from where this one began."""
 
 
 class Fenced(TransactionError):
-    """Another program goes on under this transactional name: nothing more can be done under it here."""
+    """Another program uses this transactional name now: nothing more can be done under it here."""
 
     fenced = True
 
 
 class OutcomeUnknown(TransactionError):
-    """The transaction was committed, or rolled back, and nobody can tell which."""
+    """The transaction was committed or rolled back, and no broker can say which."""
 
     doubtful = True
 
@@ -279,7 +283,7 @@ class UsageError(WireprotoError):
 
 
 class AsyncUnsupported(UsageError):
-    """This cannot be awaited yet; the synchronous client has it."""
+    """The call cannot be awaited yet; the synchronous client has it."""
 
 
 class RoleUnsupported(UsageError):
@@ -307,7 +311,7 @@ class ConcurrentUse(UsageError):
 
 
 class BufferFull(UsageError):
-    """The send buffer stayed full for the whole timeout; the record was not taken, nor what was left of a `send_batch` (`taken`)."""
+    """The send buffer stayed full for the whole timeout; the record, or the rest of a `send_batch`, was not taken (see `taken`)."""
 
     retriable = True
 
@@ -329,14 +333,14 @@ class Revoked(UsageError):
 
 
 class UnflushedWarning(RuntimeWarning):
-    """Records were sent whose outcome nobody waited for, and their producer or the program is gone. A warning, not raised by any call."""
+    """Records were sent whose outcome no call waited for, and their producer or the program has ended. A warning; no call raises it."""
 
 
 class DataLoss(WireprotoError):
-    """Records that were to be read are not there any more: aged out, cut off, or deleted with their topic.
+    """Records that were to be read are not there any more: expired, truncated, or deleted with their topic.
 
     Attributes:
-        diverges_at: where the log parts from what was read; None where that is not known.
+        diverges_at: the offset from which the log differs from what was read; None where that is not known.
     """
 
     diverges_at: int | None = None

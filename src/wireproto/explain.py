@@ -1,14 +1,13 @@
-"""Messages of the schema, field by field in plain Python: slow, for people beside a capture, and a second opinion on the core's decoder.
+"""Decodes messages of the schema field by field, in plain Python, and explains their bytes.
 
-What it is: a walker over the schema's lines (`Message.FIELDS`) that shares nothing with the compiled plans but those lines.
+It is for reading captures, and a second decoder beside the core's: it shares only the schema's lines (`Message.FIELDS`) with the core's
+compiled plans. It is slow. The bytes may be any.
 
     field         kafka                                                            jute
     string        int16 n · text; flexible: uvarint n + 1; null -1 or 0             int32 n · text; null -1
     bytes, array  int32 n; flexible: uvarint n + 1; null -1 or 0                    int32 n; null -1
     struct        fields, then in flexible versions its tagged fields; nullable: int8 -1 or 1 before it (tagged: 0 or 1)
     tagged        uvarint count · { uvarint tag · uvarint size · field }*
-
-May assume nothing of the bytes. Must not: be used where speed matters.
 """
 
 from __future__ import annotations
@@ -28,10 +27,13 @@ _SIZES = {"int8": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1, "uint16": 2
 
 
 def explain(cls: type[Message], version: int, data: bytes) -> tuple[dict[str, Any], list[Line]]:
-    """(the message as `wireproto.message.to_json` has it, one line a value) of the whole of `data`.
+    """Decode a whole message; returns it as `wireproto.message.to_json` does, and a line for each value.
+
+    Args:
+        cls: the message's class. version: its version. data: the message's bytes.
 
     Raises:
-        Truncated, Malformed: as the core's decoder; attribute `lines` holds what could be read before.
+        Truncated, Malformed: as the core's decoder; the error's attribute `lines` has the lines of the values before.
     """
     source = Bytes(data, cls.__name__, version)
     fields = walk(cls, version, source, "")
@@ -41,11 +43,13 @@ def explain(cls: type[Message], version: int, data: bytes) -> tuple[dict[str, An
 
 
 def walk(cls: type[Message], version: int, source: Bytes, path: str) -> dict[str, Any]:
-    """The message that begins at the source's place; it may be followed by anything."""
+    """Decode the message at the source's offset, which other bytes may follow; returns it as `to_json` does. Raises as `explain`."""
     return _Walker(cls, version, source).struct(cls, path)
 
 
 class _Walker:
+    """Decodes values of one version, in the dialect of a message class (Kafka's or jute)."""
+
     def __init__(self, cls: type[Message], version: int, source: Bytes) -> None:
         dialect, _, _, flexible, _ = message_spec(cls)
         self.source = source
@@ -54,6 +58,7 @@ class _Walker:
         self.flexible = 0 <= flexible <= version
 
     def struct(self, cls: type[Message], path: str) -> dict[str, Any]:
+        """Read a struct's fields, and its tagged fields where the version has them."""
         shown: dict[str, Any] = {}
         tagged: dict[int, Field] = {}
         for field in fields_of(cls):
@@ -68,6 +73,7 @@ class _Walker:
         return shown
 
     def tags(self, cls: type[Message], tagged: dict[int, Field], shown: dict[str, Any], path: str) -> None:
+        """Read tagged fields into `shown`; those that the schema does not know under ``unknownTags``."""
         source, start = self.source, self.source.at
         where = _join(path, "tags")
         count = source.note(start, where, source.varint(where))
@@ -95,11 +101,13 @@ class _Walker:
             shown["unknownTags"] = sorted(unknown, key=lambda item: int(item["tag"]))
 
     def field(self, cls: type[Message], field: Field, path: str) -> Any:
+        """Read one field."""
         nullable = _within(self.version, field.nullable)
         tagged = self.flexible and _within(self.version, field.tag_versions)
         return self.value(cls, field.type, path, self.flexible and not field.inflexible, nullable, tagged)
 
     def value(self, cls: type[Message], kind: str, path: str, compact: bool, nullable: bool, tagged: bool = False) -> Any:
+        """Read a value of any type: an array, text, bytes, a scalar or a struct."""
         source, start = self.source, self.source.at
         if kind.startswith("["):
             count = self.length(path, compact, wide=True)
@@ -127,11 +135,12 @@ class _Walker:
         return self.struct(child, path)
 
     def null(self, nullable: bool, path: str) -> None:
-        """Refuse a null that may not be there."""
+        """Raise Malformed for a null where the version has none."""
         if not nullable and not self.jute:
             raise self.source.error(Malformed, "null where this version has none", path)
 
     def scalar(self, kind: str, path: str) -> Any:
+        """Read a value of a type that has no length."""
         source = self.source
         if kind == "bool":
             return source.number(1, path) != 0
@@ -146,13 +155,14 @@ class _Walker:
         return number if kind == "uvarint" else (number >> 1) ^ -(number & 1)
 
     def length(self, path: str, compact: bool, *, wide: bool) -> int | None:
-        """A length or count; None is null."""
+        """Read a length or count; None is null."""
         size = self.source.varint(path) - 1 if compact else self.source.number(4 if wide or self.jute else 2, path)
         if size < -1:
             raise self.source.error(Malformed, f"length {size}", path)
         return None if size == -1 else size
 
     def text(self, data: bytes, path: str) -> str:
+        """Decode UTF-8 in which surrogates may be encoded, too; a pair of them is one character. Raises Malformed."""
         try:
             text = data.decode("utf-8", "surrogatepass")
         except UnicodeDecodeError:

@@ -1,7 +1,7 @@
-"""What `wireproto.wire` needs of one message: bytes to plain JSON values, back, and byte by byte.
+"""Converts one message between bytes and plain JSON values, and explains its bytes, for `wireproto.wire`.
 
-What it is: the `Form` that each protocol's ``forms`` module lists by name, and `SchemaForm`, the form of every message of the schema.
-May assume: the message registry. Must not: know a protocol's meaning, do I/O.
+Each protocol's ``forms`` module lists its messages' `Form`s by name. `SchemaForm` is the form of every message of the schema. The module
+does no I/O.
 """
 
 from __future__ import annotations
@@ -19,36 +19,43 @@ from .message import from_json, message_class, to_json
 
 
 class Form(Protocol):
-    """One message that can be taken apart and put together."""
+    """Decodes and encodes one message."""
 
     versions: tuple[int, int]
     """First and last version."""
 
     def decode(self, version: int, data: bytes) -> dict[str, Any]:
-        """The fields; raises ProtocolError."""
+        """Decode a whole message; returns its fields. Raises ProtocolError."""
 
     def encode(self, version: int, fields: Mapping[str, Any]) -> bytes:
-        """The bytes; raises ValueUnsupported or Malformed."""
+        """Encode a message; returns its bytes. Raises ValueUnsupported, Malformed."""
 
     def explain(self, version: int, data: bytes) -> list[Line]:
-        """Every byte of it, in order; ends early with a ProtocolError's attribute `lines` holding what was read before."""
+        """Explain every byte, in order. Raises ProtocolError, whose attribute `lines` has the lines of the values before."""
 
 
 class SchemaForm:
-    """A message of the schema, coded by its plan."""
+    """The form of a message of the schema, which the core's compiled plan decodes and encodes.
+
+    Attributes:
+        cls: the message's class. versions: first and last version.
+    """
 
     def __init__(self, cls: type[Message]) -> None:
         self.cls = cls
         self.versions: tuple[int, int] = (getattr(cls, "MIN_VERSION", 0), getattr(cls, "MAX_VERSION", 0))
 
     def decode(self, version: int, data: bytes) -> dict[str, Any]:
+        """Decode a whole message; see `Form.decode`."""
         return to_json(self.cls.decode(data, version), version)
 
     def encode(self, version: int, fields: Mapping[str, Any]) -> bytes:
+        """Encode a message; see `Form.encode`. Raises UnsupportedVersion, too."""
         self._check(version)
         return from_json(self.cls, fields, version).encode(version)
 
     def explain(self, version: int, data: bytes) -> list[Line]:
+        """Explain every byte; see `Form.explain`. Raises UnsupportedVersion, too."""
         from .explain import explain
 
         self._check(version)
@@ -61,21 +68,22 @@ class SchemaForm:
 
 
 class LazyForm(SchemaForm):
-    """The same of a class that is looked up when the form is first used."""
+    """The form of a message of the schema, whose class is looked up at the first use."""
 
     def __init__(self, protocol: str, name: str, versions: tuple[int, int]) -> None:
         self.protocol, self.name, self.versions = protocol, name, versions
 
     @cached_property
     def cls(self) -> type[Message]:  # type: ignore[override]
+        """The message's class."""
         return message_class(self.protocol, self.name)
 
 
-# ---- what several forms need ------------------------------------------------------------------------------------------------------
+# ---- shared by several forms -------------------------------------------------------------------------------------------------------
 
 
 def bytes_of(value: Any, path: str, message: str) -> bytes:
-    """The inverse; raises Malformed."""
+    """Decode base64, as `lines.base64_of` writes it. Raises Malformed, with `path` and `message`."""
     try:
         return base64.b64decode(value, validate=True)
     except (TypeError, ValueError, binascii.Error):
@@ -83,12 +91,15 @@ def bytes_of(value: Any, path: str, message: str) -> bytes:
 
 
 def whole_frame(data: bytes, message: str) -> bytes:
-    """What follows a frame's 4-byte length.
+    """Return the bytes after a frame's 4-byte length.
+
+    Args:
+        data: one frame with its length. message: the name for errors.
 
     Raises:
-        Truncated: it is not all there.
+        Truncated: the frame is not complete.
         FrameTooLarge: the length is negative.
-        Malformed: bytes behind it.
+        Malformed: bytes follow the frame.
     """
     framer = Framer(2**31 - 1)
     framer.feed(data)

@@ -1,6 +1,6 @@
-"""The lines of an explanation: what some bytes are written at, and mean; and a reader that keeps them.
+"""Reads bytes and keeps a line of each value: its offset, path and meaning, for explanations of messages.
 
-May assume nothing of the bytes. Must not: know a message or a protocol.
+The bytes may be any. The module knows no message and no protocol.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .errors import Malformed, Truncated
 
 
 class Line(NamedTuple):
-    """One line of an explanation: the bytes from `offset` to `stop` are what is written at `path`, and mean `value`."""
+    """One line of an explanation: the bytes from `offset` to `stop` are the field at `path`, and mean `value`."""
 
     offset: int
     stop: int
@@ -21,7 +21,7 @@ class Line(NamedTuple):
 
 
 def base64_of(data: Any) -> str:
-    """Bytes as JSON has them."""
+    """Encode bytes as base64, their form in JSON."""
     return base64.b64encode(data).decode()
 
 
@@ -30,7 +30,8 @@ class Bytes:
 
     Args:
         data: all bytes; offsets of lines and errors count from its beginning.
-        message: for errors.
+        message, version: name and version of the message, for errors.
+        at, stop: offsets of the first byte to read and behind the last one; None: the end of `data`.
     """
 
     def __init__(self, data: bytes, message: str, version: int | None = None, at: int = 0, stop: int | None = None) -> None:
@@ -39,7 +40,7 @@ class Bytes:
         self.lines: list[Line] = []
 
     def take(self, size: int, path: str = "") -> bytes:
-        """The next `size` bytes; raises Truncated or, for a negative size, Malformed."""
+        """Read the next `size` bytes. Raises Truncated or, for a negative size, Malformed."""
         if size < 0:
             raise self.error(Malformed, f"length {size}", path)
         if size > self.stop - self.at:
@@ -48,11 +49,11 @@ class Bytes:
         return self.data[self.at - size : self.at]
 
     def number(self, size: int, path: str = "", *, signed: bool = True) -> int:
-        """A big-endian whole number."""
+        """Read a big-endian whole number of `size` bytes. Raises Truncated."""
         return int.from_bytes(self.take(size, path), "big", signed=signed)
 
     def varint(self, path: str = "", bits: int = 32) -> int:
-        """An unsigned varint."""
+        """Read an unsigned varint of at most `bits` bits (32 or 64). Raises Truncated, Malformed."""
         value = shift = 0
         while True:
             byte = self.take(1, path)[0]
@@ -66,10 +67,10 @@ class Bytes:
                 raise self.error(Malformed, "a varint that does not end", path)
 
     def note(self, start: int, path: str, value: Any) -> Any:
-        """Keep a line from `start` to here, and give the value back."""
+        """Add a line for the bytes from `start` to the current offset, and return `value`."""
         self.lines.append(Line(start, self.at, path, value))
         return value
 
     def error(self, kind: type[Truncated] | type[Malformed], text: str, path: str = "") -> Truncated | Malformed:
-        """An error at this place; `lines` is what was read so far."""
+        """Make an error at the current offset; its attribute `lines` has the lines so far."""
         return kind(text, message=self.message, version=self.version, path=path or None, offset=self.at, lines=self.lines)

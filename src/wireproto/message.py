@@ -1,6 +1,6 @@
-"""Round messages: what fields they have, their JSON form, and the registry by protocol and name.
+"""Lists the fields of messages, converts messages to JSON values and back, and finds their classes by protocol and name.
 
-May assume: the generated `messages` module of each protocol. Must not: know a protocol's meaning, touch bytes of the wire.
+The classes are those of each protocol's generated `messages` module. The module reads and writes no bytes of the wire.
 """
 
 from __future__ import annotations
@@ -26,8 +26,15 @@ _BYTES = frozenset({"bytes", "blob", "records"})
 class Field(NamedTuple):
     """One line of the schema; a field whose type changes with the version has several.
 
-    Versions are inclusive pairs; an empty one is (1, 0). `default` is Ellipsis for the type's own. `tag` is -1 for a field in line.
-    `former` is the vendor's older name, if it had one.
+    Ranges of versions are inclusive pairs; an empty one is (1, 0).
+
+    Attributes:
+        name, type: of the Python attribute, and the schema's type.
+        versions: those that have the field. nullable: those in which it may be null.
+        default: its default; Ellipsis: that of the type.
+        vendor: the vendor's name for it. former: the vendor's older name, or empty.
+        ignorable, key, inflexible, secret: flags of the schema.
+        tag: its number as a tagged field; -1: not tagged. tag_versions: those in which it is tagged.
     """
 
     name: str
@@ -46,7 +53,7 @@ class Field(NamedTuple):
 
 
 def fields_of(cls: type[Message]) -> tuple[Field, ...]:
-    """The schema's lines of one class, in wire order."""
+    """Return the schema's lines of one class, in wire order."""
     from ._codec import message_spec
 
     made = []
@@ -61,13 +68,13 @@ def fields_of(cls: type[Message]) -> tuple[Field, ...]:
 
 
 def camel(name: str) -> str:
-    """The vendor's spelling by rule: `topic_id` to `topicId`."""
+    """Return the vendor's spelling by rule: `topicId` for `topic_id`."""
     head, *rest = name.split("_")
     return head + "".join(part[:1].upper() + part[1:] for part in rest)
 
 
 def messages(protocol: str) -> dict[str, type[Message]]:
-    """Every message class of a protocol by name, structs that are only part of others included."""
+    """Return every message class of a protocol by name, structs within messages included. Raises UnknownMessage."""
     module = _module(protocol)
     return {name: getattr(module, name) for name in module.__all__}
 
@@ -80,15 +87,15 @@ def _module(protocol: str) -> ModuleType:
 
 
 def protocols() -> tuple[str, ...]:
-    """Protocols whose messages come from the schema (Pulsar's commands use the protobuf runtime)."""
+    """Return the protocols whose messages come from the schema (Pulsar's commands use the protobuf runtime)."""
     return tuple(found.name for found in every() if found.messages is not None)
 
 
 def message_class(protocol: str, name: str) -> type[Message]:
-    """The class of that name.
+    """Return a message's class.
 
     Raises:
-        UnknownMessage: there is none; the text names what comes near.
+        UnknownMessage: there is none of that name; the text has the nearest names.
     """
     module = _module(protocol)
     if name in module.__all__:
@@ -100,11 +107,11 @@ def message_class(protocol: str, name: str) -> type[Message]:
 
 
 def to_json(message: Message, version: int = 0) -> dict[str, Any]:
-    """The message as plain JSON values under the vendor's field names, for one version of it.
+    """Convert a message to plain JSON values under the vendor's field names, for one version.
 
     Whole numbers of any size are numbers; bytes, blobs and records are base64; a Kafka uuid is its 22 characters; NaN and infinities are
     their names as text. A field that the version does not have is left out, and so is a tagged one with its default. Tags that the schema
-    does not know stand under ``unknownTags``.
+    does not know are under ``unknownTags``.
     """
     shown: dict[str, Any] = {}
     empty = None
@@ -123,7 +130,10 @@ def to_json(message: Message, version: int = 0) -> dict[str, Any]:
 
 
 def from_json(cls: type[M], obj: Any, version: int = 0) -> M:
-    """The inverse of `to_json`. Absent fields take their default.
+    """Make a message from what `to_json` returns. Absent fields have their default.
+
+    Args:
+        cls: the message's class. obj: the JSON values. version: its version.
 
     Raises:
         Malformed: a name that this version does not have, or a value of the wrong kind; `path` says where.
@@ -131,7 +141,7 @@ def from_json(cls: type[M], obj: Any, version: int = 0) -> M:
     try:
         return _read_struct(cls, obj, version, "")
     except Malformed as error:
-        error.message = cls.__name__  # the path begins there, whichever struct it leads into
+        error.message = cls.__name__  # the message's class, not that of the struct in which the error is: the path begins there
         raise
 
 
@@ -219,7 +229,7 @@ def _read_value(cls: type[Message], kind: str, value: Any, version: int, path: s
 
 
 def _jute_null(cls: type[Message], kind: str) -> bool:
-    """Whether it is of ZooKeeper's dialect, where any text, buffer or vector can stand as null in what was received."""
+    """Whether a value may be null because of ZooKeeper's dialect, where any received text, buffer or vector may be null."""
     return cls.__module__.endswith(".zookeeper.messages") and (kind in ("string", "bytes") or kind.startswith("["))
 
 

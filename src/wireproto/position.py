@@ -1,8 +1,8 @@
-"""Positions: where a record stands in its partition, and where to start and stop.
+"""Defines positions of records in their partitions, and the places where reading starts and stops.
 
-What it is: small frozen values, the same for all protocols where they mean the same. A `Position` is a record's own place: a start
-there reads that record again. "Where to resume" is another Position (offset + 1; "after" an id). Both carry topic and partition, so
-that comparing across partitions, which has no meaning, raises instead of answering.
+They are small frozen values, the same for all protocols where they mean the same. A `Position` is that of one record: a start there reads
+the record again. The position to resume at is another one (offset + 1; "after" an id). A position has topic and partition, so that
+comparing across partitions, which has no meaning, raises TypeError.
 
 Text of a position (`text()` and `parse`), without topic and partition:
 
@@ -11,9 +11,8 @@ Text of a position (`text()` and `parse`), without topic and partition:
     Pulsar             ``12:3:-1``          ledger:entry:batch index; a trailing ``+`` means "after it"
 
 A mapping of positions is written ``0=123,1=456`` (partition=position), or as JSON ``{"topic": {"0": "123"}}``.
-RocketMQ has no partition numbers: each client numbers the queues that it sees. So its positions name the queue, and the number is only what
-the client that made them calls it; the client that is given them finds the queue by name.
-May assume nothing; must not know any adapter.
+RocketMQ has no partition numbers: each client numbers the queues that it sees. So its positions name the queue, and their partition is only
+the number that the client which made them uses; a client that is given them finds the queue by its name. The module knows no adapter.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from .errors import OptionError
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Base of both kinds of position. Ordered within one partition only.
+    """Base of the kinds of position. Positions are ordered within one partition only.
 
     Attributes:
         topic: topic name as the user gave it (for ZooKeeper the queue's path).
@@ -43,14 +42,15 @@ class Position:
     partition: int
 
     def _parts(self) -> tuple[int, ...]:
+        """Return the numbers by which positions of one partition are ordered."""
         raise NotImplementedError
 
     def _log(self) -> tuple[object, ...]:
-        """What its order is an order of."""
+        """Return the partition's identity, within which positions are ordered."""
         return self.topic, self.partition
 
     def text(self) -> str:
-        """The position without topic and partition, as `parse` reads it."""
+        """Return the position as text, without topic and partition; `parse_position` reads it."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -66,7 +66,11 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class LogOffset(Position):
-    """A number counted by the broker: Kafka offset, ZooKeeper sequence number; RocketMQ's are `QueueOffset`."""
+    """A number that the broker counts: Kafka's offset, ZooKeeper's sequence number; RocketMQ's are `QueueOffset`.
+
+    Attributes:
+        offset: the number.
+    """
 
     offset: int
 
@@ -74,6 +78,7 @@ class LogOffset(Position):
         return (self.offset,)
 
     def text(self) -> str:
+        """Return the position as text; see `Position.text`."""
         return str(self.offset)
 
     __lt__ = Position.__lt__
@@ -81,11 +86,12 @@ class LogOffset(Position):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueueOffset(LogOffset):
-    """A RocketMQ queue offset, with the queue that it belongs to. Two are equal where they mean the same place, whoever numbered it.
+    """A RocketMQ queue offset, with its queue. Two are equal if queue and offset are, whatever number their clients gave the queue.
 
     Attributes:
-        partition: what the client that made it calls the queue; another client may have another number for it.
-        broker: name of the broker. queue: the queue's id there.
+        partition: the number that the client which made it gave the queue; another client may have another number for it.
+        broker: name of the broker.
+        queue: the queue's id there.
     """
 
     broker: str
@@ -95,6 +101,7 @@ class QueueOffset(LogOffset):
         return self.topic, self.broker, self.queue
 
     def text(self) -> str:
+        """Return the position as text; see `Position.text`."""
         return f"{queue_name(self.broker, self.queue)}:{self.offset}"
 
     def __eq__(self, other: object) -> bool:
@@ -110,7 +117,13 @@ class QueueOffset(LogOffset):
 
 @dataclass(frozen=True, slots=True)
 class MessageId(Position):
-    """A Pulsar message id: ledger, entry, index within the batch (-1: not batched), and whether the place after it is meant."""
+    """A Pulsar message id.
+
+    Attributes:
+        ledger, entry: ids of the ledger, and of the entry in it.
+        index: place of the message within a batched entry; -1: not batched.
+        after: whether the position behind the message is meant.
+    """
 
     ledger: int
     entry: int
@@ -121,6 +134,7 @@ class MessageId(Position):
         return (self.ledger, self.entry, self.index, int(self.after))
 
     def text(self) -> str:
+        """Return the position as text; see `Position.text`."""
         return f"{self.ledger}:{self.entry}:{self.index}" + ("+" if self.after else "")
 
     __lt__ = Position.__lt__
@@ -128,13 +142,16 @@ class MessageId(Position):
 
 @dataclass(frozen=True, slots=True)
 class UnknownPosition(Position):
-    """The position of a record that is stored, but whose place the broker does not return: Pulsar's deduplication answers a repeated record
-    so. Reading cannot start at it."""
+    """The position of a stored record that the broker does not return, as for a repeated record under Pulsar's deduplication.
+
+    Reading cannot start at it.
+    """
 
     def _parts(self) -> tuple[int, ...]:
         return ()
 
     def text(self) -> str:
+        """Return the position as text; see `Position.text`."""
         return "unknown"
 
     __lt__ = Position.__lt__
@@ -142,7 +159,7 @@ class UnknownPosition(Position):
 
 @dataclass(frozen=True, slots=True)
 class Earliest:
-    """Request for the first record that the broker still has."""
+    """The place of the first record that the broker still has."""
 
     def __repr__(self) -> str:
         return "EARLIEST"
@@ -150,7 +167,7 @@ class Earliest:
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """As a start: only records written from now on. As a stop: the end as it stands when the reader opens."""
+    """The place behind the last record. As a start: only records written from now on. As a stop: the end at the time the reader is made."""
 
     def __repr__(self) -> str:
         return "LATEST"
@@ -158,10 +175,13 @@ class Latest:
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """Request for the first record at or after a time.
+    """The place of the first record at or after a time.
 
     Attributes:
         ms: milliseconds since 1970 UTC.
+
+    Raises:
+        OptionError: `ms` is no int.
     """
 
     ms: int
@@ -172,7 +192,7 @@ class AtTime:
 
     @classmethod
     def of(cls, when: datetime) -> AtTime:
-        """From an aware datetime; a naive one raises OptionError, since its zone would be a guess."""
+        """Make it from an aware datetime. Raises OptionError for a naive one, whose time zone is not known."""
         if when.tzinfo is None:
             raise OptionError(f"{when!r} has no time zone; AtTime needs an aware datetime or milliseconds")
         return cls(int(when.timestamp() * 1000))
@@ -186,26 +206,26 @@ Where = Union[Earliest, Latest, AtTime, Position, Mapping[TopicPartition, Union[
 
 
 def place(where: object, what: str = "start") -> Any:
-    """`where`, if that is a place; else raises OptionError."""
+    """Return `where` if it is a place. Raises OptionError, in which `what` names the argument."""
     if not isinstance(where, Earliest | Latest | AtTime | Position | Mapping):
         raise OptionError(f"{what} is EARLIEST, LATEST, AtTime, a position or a mapping of positions, not {where!r}")
     return where
 
 
 def places(positions: object, what: str) -> Any:
-    """`positions`, if they are a mapping by partition, or None; else raises OptionError."""
+    """Return `positions` if they are a mapping or None. Raises OptionError, in which `what` names the call."""
     if positions is not None and not isinstance(positions, Mapping):
         raise OptionError(f"{what} takes a mapping of positions by partition, such as a batch's next_positions, not {positions!r}")
     return positions
 
 
 def queue_name(broker: str, queue: int) -> str:
-    """A RocketMQ queue as text: ``broker-a/3``; what has a meaning in such texts is written as in URLs."""
+    """Return a RocketMQ queue as text, like ``broker-a/3``; special characters of the broker's name are quoted as in URLs."""
     return f"{quote(broker, safe='')}/{queue}"
 
 
 def parse_queue(text: str) -> tuple[str, int]:
-    """Read what `queue_name` wrote: the broker's name and the queue id; raises ValueError."""
+    """Read what `queue_name` wrote; returns the broker's name and the queue id. Raises ValueError."""
     broker, slash, queue = text.rpartition("/")
     if not (slash and broker and queue.isdecimal()):
         raise ValueError(f"{text!r} is no queue of RocketMQ: broker/queue id (broker-a/3)")
@@ -213,7 +233,7 @@ def parse_queue(text: str) -> tuple[str, int]:
 
 
 def parse_position(text: str, topic: str, partition: int) -> Position:
-    """Read what `Position.text` wrote."""
+    """Read what `Position.text` wrote, for a topic and partition. Raises OptionError."""
     body = text.strip()
     try:
         if "/" in body:
@@ -232,7 +252,10 @@ def parse_position(text: str, topic: str, partition: int) -> Position:
 
 
 def parse_positions(text: str, topic: str) -> dict[TopicPartition, Position]:
-    """Read ``0=123,1=456``; a lone position means partition 0 (-1 for a Pulsar id). RocketMQ's need no number: they name the queue."""
+    """Read ``0=123,1=456`` as positions of a topic. Raises OptionError.
+
+    A position without a number is that of partition 0, or of -1 for a Pulsar id. RocketMQ's need no number, since they name the queue.
+    """
     found: dict[TopicPartition, Position] = {}
     for item in text.split(","):
         name, eq, value = item.partition("=")
@@ -247,14 +270,14 @@ def parse_positions(text: str, topic: str) -> dict[TopicPartition, Position]:
 
 
 def format_positions(positions: Mapping[TopicPartition, Position]) -> str:
-    """Write ``0=123,1=456``, in order of partition; all positions must be of one topic."""
+    """Write ``0=123,1=456``, in order of partition. Raises OptionError for positions of several topics."""
     if len({topic for topic, _ in positions}) > 1:
         raise OptionError("positions of several topics have no short text; use positions_to_json")
     return ",".join(f"{partition}={positions[topic, partition].text()}" for topic, partition in sorted(positions))
 
 
 def positions_to_json(positions: Mapping[TopicPartition, Position]) -> str:
-    """``{"topic": {"0": "123"}}``, keys sorted, so that equal mappings give equal text."""
+    """Write JSON like ``{"topic": {"0": "123"}}``, with sorted keys, so that equal mappings give equal text."""
     tree: dict[str, dict[str, str]] = {}
     for (topic, partition), position in positions.items():
         tree.setdefault(topic, {})[str(partition)] = position.text()
@@ -262,7 +285,7 @@ def positions_to_json(positions: Mapping[TopicPartition, Position]) -> str:
 
 
 def positions_from_json(text: str) -> dict[TopicPartition, Position]:
-    """Read what `positions_to_json` wrote."""
+    """Read what `positions_to_json` wrote. Raises OptionError."""
     try:
         tree = json.loads(text)
         return {

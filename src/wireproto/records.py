@@ -1,8 +1,7 @@
-"""What the roles hand out and take in: records, batches, receipts, topic descriptions.
+"""Defines what the roles take and return: records, batches, receipts, deliveries, descriptions of topics and groups.
 
-What it is: the types that a user touches, the same for all four protocols. `Batch` wraps the core's `Columns`, which it exports to
-Arrow and iterates as lazy records; a record never becomes a Python object unless it is asked for.
-May assume: the core is importable. Must not: know an adapter.
+The types are the same for all protocols; the module knows no adapter. `Batch` wraps the core's `Columns`, which it exports to Arrow and
+iterates as lazy records: a record becomes a Python object only when it is iterated.
 
 The common record, field by field (what a broker cannot carry raises ValueUnsupported before sending):
 
@@ -11,7 +10,7 @@ The common record, field by field (what a broker cannot carry raises ValueUnsupp
     headers    ((name, value or None), …)   order and duplicates kept
     timestamp  int, milliseconds since 1970 UTC, or None
     partition  int
-    position   the record's own place
+    position   the record's own position
 """
 
 from __future__ import annotations
@@ -30,22 +29,42 @@ Headers = Union[Mapping[str, bytes | None], Sequence[tuple[str, bytes | None]], 
 
 
 class Record(Protocol):
-    """One record, as batches yield it. Frozen; fields as in the module's table."""
+    """One record, as batches yield it. Frozen."""
 
     @property
-    def topic(self) -> str: ...
+    def topic(self) -> str:
+        """The topic's name."""
+        ...
+
     @property
-    def partition(self) -> int: ...
+    def partition(self) -> int:
+        """The partition's number."""
+        ...
+
     @property
-    def position(self) -> Position: ...
+    def position(self) -> Position:
+        """The record's position: a start there reads this record again."""
+        ...
+
     @property
-    def timestamp(self) -> int | None: ...
+    def timestamp(self) -> int | None:
+        """Milliseconds since 1970 UTC, or None."""
+        ...
+
     @property
-    def key(self) -> bytes | None: ...
+    def key(self) -> bytes | None:
+        """The key; None where the record has none."""
+        ...
+
     @property
-    def value(self) -> bytes | None: ...
+    def value(self) -> bytes | None:
+        """The value; None is null, which is not the same as empty."""
+        ...
+
     @property
-    def headers(self) -> tuple[tuple[str, bytes | None], ...]: ...
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        """Pairs of name and value, in the order sent; a name may occur several times."""
+        ...
 
 
 class Batch:
@@ -57,8 +76,8 @@ class Batch:
     Attributes:
         topic, partition: where the records come from.
         columns: the core's columns.
-        next_positions: ``{(topic, partition): Position}`` to resume after this batch; also set when the batch has no record,
-            because compacted, aborted or control records were passed over.
+        next_positions: ``{(topic, partition): Position}`` to resume after this batch. A batch without records has it, too: compacted,
+            aborted or control records were skipped.
     """
 
     __slots__ = ("columns", "next_positions", "partition", "topic")
@@ -76,11 +95,11 @@ class Batch:
         return iter(self.columns.records(self.topic, self.partition))
 
     def values(self) -> list[bytes | None]:
-        """All values, as a list of bytes or None."""
+        """Return all values, as a list of bytes or None."""
         return self.columns.values()
 
     def keys(self) -> list[bytes | None]:
-        """All keys, as a list of bytes or None."""
+        """Return all keys, as a list of bytes or None."""
         return self.columns.keys()
 
     def __arrow_c_schema__(self) -> object:
@@ -98,31 +117,35 @@ class Batch:
 
 
 class Receipt(Protocol):
-    """What `send` returns at once; the broker's answer arrives later."""
+    """The result of `send`, returned at once; the broker's answer arrives later."""
 
     @property
     def done(self) -> bool:
-        """Whether the outcome is known (either way)."""
+        """Whether the outcome is known: stored, or failed."""
         ...
 
     def position(self, timeout: float | None = None) -> Position:
-        """Wait until the broker has acknowledged the record, and return its place.
+        """Wait until the broker has acknowledged the record, and return its position.
 
         Args:
-            timeout: seconds; None takes the producer's delivery timeout.
+            timeout: seconds to wait; None: the producer's delivery timeout.
+
         Raises:
-            TimedOut: not known in time; the record may still arrive.
-            BrokerError, TransportError: it was refused, or every retry failed.
+            TimedOut: the outcome is not known in time; the record may still be stored.
+            BrokerError, TransportError: the record was refused, or every retry failed.
+            Closed: the producer was closed before the record was acknowledged.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Seconds until a released message comes back, longer with each attempt: ``delivery.release(after=Backoff())``.
+    """Delays of a released message that grow with each attempt: ``delivery.release(after=Backoff())``.
 
     Attributes:
-        first: seconds after the first attempt. factor: growth from one attempt to the next. most: seconds at most.
+        first: seconds after the first attempt.
+        factor: growth from one attempt to the next.
+        most: longest delay, in seconds.
     """
 
     first: float = 10.0
@@ -130,15 +153,17 @@ class Backoff:
     most: float = 600.0
 
     def __call__(self, attempt: int) -> float:
+        """Return the seconds until a message whose delivery was the `attempt`-th (from 1) is delivered again."""
         return float(min(self.first * self.factor ** min(attempt - 1, 64), self.most))
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A queue message in hand: a record, and its two ways to end. Made by QueueConsumer.
+    """A received queue message, to be acknowledged (`ack`) or returned to the broker (`release`). Made by QueueConsumer.
 
     Attributes:
-        attempt: which time this is that the message is handed out, as the broker counts: 1 for the first one.
+        record: the message.
+        attempt: number of the message's deliveries as the broker counts, this one included: 1 for the first.
     """
 
     record: Record
@@ -149,46 +174,54 @@ class Delivery:
 
     @property
     def topic(self) -> str:
-        """The topic that it was sent to; `record.topic` is the one that it lies in, RocketMQ's retry topic where it was given back."""
+        """The topic that the message was sent to; `record.topic` of a message returned in RocketMQ is its retry topic."""
         return self._sent_to or self.record.topic
 
     @property
     def value(self) -> bytes | None:
+        """The message's value; None is null."""
         return self.record.value
 
     @property
     def key(self) -> bytes | None:
+        """The message's key; None where it has none."""
         return self.record.key
 
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        """Pairs of name and value, in the order sent."""
         return self.record.headers
 
     @property
     def position(self) -> Position:
+        """The message's position."""
         return self.record.position
 
     def ack(self, timeout: float = 30.0, *, wait: bool = False) -> None:
-        """Done with it: this worker is not handed it again.
+        """Acknowledge the message: it has been processed, and is not delivered again.
 
         Args:
             timeout: seconds for the call.
-            wait: return when the broker has said that it took it, as all but Pulsar's do by themselves. Those are sent in groups (option
-                `ack_group_time`), and one that is refused is raised by `receive`, `flush` or `close`.
+            wait: return when the broker has confirmed it. All protocols but Pulsar do so always; Pulsar's acknowledgements are otherwise
+                sent in groups (option `ack_group_time`), and `receive`, `flush` or `close` raises the error of one that is refused.
+
         Raises:
-            Revoked: the message was no longer ours.
+            Revoked: the message was given to another worker. UsageError, which Revoked is: it was acknowledged or released before.
+            TimedOut, Unreachable: no answer; the message may be delivered again.
         """
         self._end(self, True, timeout, wait)
 
     def release(self, timeout: float = 30.0, *, after: float | Callable[[int], float] | None = None) -> None:
-        """Give it back: the broker hands it out again, to this or another consumer.
+        """Return the message to the broker, which delivers it again, to this or another consumer.
 
         Args:
             timeout: seconds for the call.
-            after: seconds until it is given back, or what tells them for `attempt` (`Backoff`); None: when the broker sees fit.
+            after: seconds until it is returned, or a function of `attempt` that gives them (`Backoff`); None: as the broker decides.
+
         Raises:
-            OptionError: `after` with a broker whose own delay it is (RocketMQ), or that has none (ZooKeeper).
-            Revoked: the message was no longer ours.
+            OptionError: `after` with RocketMQ, which has delays of its own, or ZooKeeper, which has none.
+            Revoked: the message was given to another worker. UsageError, which Revoked is: it was acknowledged or released before.
+            TimedOut, Unreachable: no answer.
         """
         if after is None:
             self._end(self, False, timeout)
@@ -200,7 +233,13 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """One partition: its number, who leads it (``host:port`` or None while nobody does), and protocol facts."""
+    """One partition of a topic.
+
+    Attributes:
+        partition: its number.
+        leader: ``host:port`` of its leader, or None while it has none.
+        details: facts of the protocol, by name.
+    """
 
     partition: int
     leader: str | None
@@ -209,7 +248,12 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """One topic, its partitions in order, and protocol facts (topic id, cleanup policy, queue permissions …)."""
+    """One topic.
+
+    Attributes:
+        name: the topic's name. partitions: its partitions, in order.
+        details: facts of the protocol, by name (topic id, cleanup policy, queue permissions …).
+    """
 
     name: str
     partitions: tuple[PartitionInfo, ...]
@@ -218,7 +262,12 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A member of a consumer group and what it holds."""
+    """A member of a consumer group.
+
+    Attributes:
+        member: its id in the group. client: its client id.
+        partitions: those that it is assigned, as pairs of topic and partition.
+    """
 
     member: str
     client: str
@@ -227,7 +276,12 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
-    """A consumer group (Pulsar: subscription): its state as the broker names it, and its members."""
+    """A consumer group (Pulsar: subscription).
+
+    Attributes:
+        name: the group's name. state: as the broker names it. members: those that it has now.
+        details: facts of the protocol, by name.
+    """
 
     name: str
     state: str

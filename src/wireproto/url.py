@@ -1,9 +1,9 @@
-"""URLs: ``kafka://host:9092,host2:9092/topic?compression=zstd`` to parts.
+"""Parses URLs like ``kafka://host:9092,host2:9092/topic?compression=zstd``.
 
-What it is: one parser for all protocols, no look-up and no defaults of a protocol beyond the port (`protocols`). Schemes: ``kafka pulsar
-rocketmq zookeeper``, what else there is, and their TLS forms ``kafka+tls pulsar+ssl`` … (also ``kafkas`` …). Userinfo in a URL is taken as
-credentials and never shown by `str()`.
-Must not: import an adapter or know its options; option values stay text until the adapter's option type reads them.
+There is one parser for all protocols; it resolves no names, and knows no default of a protocol but the port (`protocols`). Schemes are
+``kafka``, ``pulsar``, ``rocketmq``, ``zookeeper``, those of other distributions, and their TLS forms ``kafka+tls``, ``pulsar+ssl`` … (also
+``kafkas`` …). Userinfo in a URL is taken as credentials and never shown by `str()`. Option values stay text until the adapter's option type
+reads them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _secret(option: str) -> bool:
 
 
 def parse(text: str) -> Url:
-    """Parse a URL; raises OptionError saying what is wrong with it, without repeating a password."""
+    """Parse a URL. Raises OptionError, which says what is wrong with it and does not repeat a password."""
     scheme, sep, rest = text.partition("://")
     if not sep:
         raise OptionError("not a URL: expected scheme://host[:port][,host…][/topic][?option=value], like kafka://localhost:9092")
@@ -68,7 +68,7 @@ def parse(text: str) -> Url:
     hosts, _, path = rest.partition("/")
     userinfo, at, hosts = hosts.rpartition("@")
     user, colon, password = userinfo.partition(":")
-    plain, secure = (1, 1) if found is None else found.ports  # who looks the protocol up tells that there is none
+    plain, secure = (1, 1) if found is None else found.ports  # an unknown protocol raises where it is looked up
     addresses = tuple(parse_address(host, secure if suffix else plain) for host in hosts.split(",") if host)
     if not addresses:
         raise OptionError(f"no host in the {protocol} URL")
@@ -87,7 +87,7 @@ def parse(text: str) -> Url:
 
 
 def parse_address(text: str, default_port: int) -> Address:
-    """``host``, ``host:port``, ``[v6]`` or ``[v6]:port`` to a pair; raises OptionError."""
+    """Parse ``host``, ``host:port``, ``[v6]`` or ``[v6]:port`` into a pair. Raises OptionError."""
     if text.startswith("["):
         host, bracket, port = text[1:].partition("]")
         if not bracket or (port and not port.startswith(":")):

@@ -1,18 +1,18 @@
-"""Every message of every protocol, by name, to plain JSON values and back.
+"""Decodes and encodes every message of every protocol, by name, to plain JSON values and back.
 
     >>> decode("kafka", "MetadataRequest", 1, bytes.fromhex("00000001000174"))
     {'topics': [{'name': 't'}]}
     >>> encode("kafka", "MetadataRequest", 1, {"topics": [{"name": "t"}]}).hex()
     '00000001000174'
 
-What it is: a door to the forms that each protocol's descriptor names. Field names are the vendor's; whole numbers of any size are
-numbers, bytes are base64, not-a-number and infinities are their names as text. Protocols without versions have version 0.
+The functions call the forms that each protocol's descriptor names; an adapter is imported at its first use. Field names are the vendor's;
+whole numbers of any size are numbers, bytes are base64, not-a-number and infinities are their names as text. Protocols without versions
+have version 0.
 
-What `decode` gives, `encode` takes back to the same bytes. Bytes that mean the same as those that `encode` makes but are others (a varint
-longer than it need be, tagged fields out of order or present with their default, a boolean of 2, protobuf fields out of order, blanks in a
-JSON header) are read as the vendors' own code reads them; they stand in the member ``originalBytes``, which `encode` gives back as long as
-the fields beside it are what they decode to.
-Must not: import an adapter before it is asked for.
+`encode` turns the result of `decode` into the same bytes again. Some bytes have the same meaning as those that `encode` makes and differ
+from them: a varint longer than it need be, tagged fields out of order or present with their default, a boolean of 2, protobuf fields out
+of order, blanks in a JSON header. They are read as the vendors' own code reads them, and kept in the member ``originalBytes``, which
+`encode` returns as long as the fields beside it are what those bytes decode to.
 """
 
 from __future__ import annotations
@@ -28,32 +28,33 @@ from .lines import Line, base64_of
 from .protocols import every, known
 
 ORIGINAL = "originalBytes"
-"""The member that keeps bytes which encoding the fields would not make."""
+"""The member for bytes that encoding the fields would not make."""
 
 __all__ = ["ORIGINAL", "decode", "encode", "explain", "names", "protocols", "versions"]
 
 
 def protocols() -> tuple[str, ...]:
-    """The protocols whose messages are known here."""
+    """Return the protocols whose messages are known here."""
     return tuple(found.name for found in every() if found.forms is not None)
 
 
 def names(protocol: str) -> dict[str, tuple[int, int]]:
-    """Every message of a protocol: name to first and last version. Raises UnknownMessage for an unknown protocol."""
+    """Return every message of a protocol: its name, with first and last version. Raises UnknownMessage for an unknown protocol."""
     return {name: form.versions for name, form in sorted(_forms(protocol).items())}
 
 
 def decode(protocol: str, message: str, version: int, data: bytes) -> dict[str, Any]:
-    """The fields of a message.
+    """Decode a message, and return its fields.
 
     Args:
         protocol: one of `protocols`.
         message: a name of `names`.
         version: its version, 0 where there are none.
         data: the whole message; for a ``Frame`` its length too.
+
     Raises:
         Truncated: the bytes end before the message does.
-        Malformed, ChecksumMismatch, FrameTooLarge: they are not what the format says, or go on behind the message.
+        Malformed, ChecksumMismatch, FrameTooLarge: they are not what the format says, or other bytes follow the message.
         UnknownMessage, UnsupportedVersion: there is no such message, or not in this version.
     """
     form = _form(protocol, message, version)
@@ -65,7 +66,11 @@ def decode(protocol: str, message: str, version: int, data: bytes) -> dict[str, 
 
 
 def encode(protocol: str, message: str, version: int, fields: Mapping[str, Any]) -> bytes:
-    """The bytes of a message; absent fields take their default.
+    """Encode a message, and return its bytes. Absent fields have their default.
+
+    Args:
+        protocol, message, version: as of `decode`.
+        fields: the fields by the vendor's names, as `decode` returns them.
 
     Raises:
         Malformed: a name that the version does not have, or a value of the wrong kind; `path` says where.
@@ -83,12 +88,12 @@ def encode(protocol: str, message: str, version: int, fields: Mapping[str, Any])
         if form.decode(version, original) == fields:
             return original
     except ProtocolError:
-        pass  # then they are no bytes of this message, and the fields are what counts
+        pass  # they are no bytes of this message, so the fields are encoded
     return form.encode(version, fields)
 
 
 def _makes(form: Form, version: int, fields: dict[str, Any], data: bytes) -> bool:
-    """Whether encoding the fields gives the bytes."""
+    """Whether encoding the fields makes these bytes."""
     try:
         return form.encode(version, fields) == data
     except WireprotoError:
@@ -96,12 +101,15 @@ def _makes(form: Form, version: int, fields: dict[str, Any], data: bytes) -> boo
 
 
 def explain(protocol: str, message: str, version: int, data: bytes) -> list[Line]:
-    """The message value by value, with the bytes of each; errors have what was read before in their attribute `lines`."""
+    """Return a line for each value of a message, with its bytes; arguments and errors as of `decode`.
+
+    An error's attribute `lines` has the lines of the values before.
+    """
     return _form(protocol, message, version).explain(version, data)
 
 
 def versions(protocol: str, message: str) -> tuple[int, int]:
-    """First and last version of a message; raises UnknownMessage."""
+    """Return first and last version of a message. Raises UnknownMessage."""
     return _named(protocol, message).versions
 
 
