@@ -151,7 +151,7 @@ class Reader(Closing, Protocol):
             timeout: seconds to look the place up.
 
         Raises:
-            OptionError: `where` is no place, or names a partition that is not read.
+            OptionError: `where` is no place, or names a partition that this reader does not read.
             TimedOut, Unreachable: the place could not be looked up.
             ConcurrentUse: another thread is in a call of this reader.
         """
@@ -321,7 +321,7 @@ class Admin(Closing, Protocol):
         """Create a topic; returns when it can be used.
 
         Args:
-            topic: its name. partitions: how many it has (RocketMQ: queues on each broker).
+            topic: its name. partitions: how many it has (RocketMQ: queues, over all brokers).
             config: the topic's settings, by the broker's names for them; None: the broker's defaults.
             timeout: seconds to wait until it can be used.
 
@@ -407,10 +407,10 @@ class Admin(Closing, Protocol):
             timeout: seconds to wait for the broker.
 
         Returns:
-            the partitions for which nothing was stored, because they do not exist.
+            the partitions for which nothing was stored, because they do not exist or cannot be read.
 
         Raises:
-            BrokerError: the group has members, or the commit is not allowed; of the protocol's own class.
+            BrokerError: the group has members (Kafka, Pulsar), or the commit is not allowed; of the protocol's own class.
             TimedOut, Unreachable: no answer; the positions may have been stored.
         """
         ...
@@ -694,7 +694,7 @@ class Tree(Closing, Protocol):
             timeout: seconds to wait for the server.
 
         Raises:
-            NoNode, BadVersion, InvalidACL, NoAuth: the server refused it.
+            NoNode, BadVersion, InvalidAcl, NoAuth: the server refused it.
             ConnectionLoss, TimedOut: it may have been replaced. SessionExpired: the session ended.
         """
         ...

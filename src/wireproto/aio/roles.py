@@ -451,14 +451,15 @@ class Admin(AsyncRole[Any]):
         return found
 
     async def commit(self, group: str, places: Mapping[TopicPartition, Position], *, timeout: float = 30.0) -> frozenset[TopicPartition]:
-        """Store where a group resumes that has no members; returns the partitions that do not exist.
+        """Store where a group resumes that has no members; returns the partitions for which nothing was stored.
 
         Args:
             group: its name. places: the first position not processed, by partition.
             timeout: seconds to wait for the broker.
 
         Raises:
-            BrokerError: the group has members, or the commit is not allowed. TimedOut, Unreachable: no answer; it may have been stored.
+            BrokerError: the group has members (Kafka, Pulsar), or the commit is not allowed.
+            TimedOut, Unreachable: no answer; the positions may have been stored.
         """
         found: frozenset[TopicPartition] = await self._do("commit", group, places, timeout=timeout)
         return found
