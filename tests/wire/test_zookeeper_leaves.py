@@ -89,9 +89,9 @@ def test_trees_and_admins_under_asyncio_go_when_nobody_has_them(broker: DevBroke
                 await client.admin().list_topics()
             gc.collect()
             assert not client._roles
-            assert not client._faces
+            assert not client._weak_roles
             tree = client.tree()
-            assert tree in client._faces
+            assert tree in client._weak_roles
         with pytest.raises(wireproto.errors.Closed):
             await tree.exists("/")
 

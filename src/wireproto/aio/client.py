@@ -42,7 +42,7 @@ class Client:
         self._made = made
         self._host: Host | None = None
         self._roles: dict[AsyncRole[Any], None] = {}
-        self._faces: WeakSet[AsyncRole[Any]] = WeakSet()
+        self._weak_roles: WeakSet[AsyncRole[Any]] = WeakSet()
         self._closed = False
         self._ready = False
 
@@ -100,15 +100,15 @@ class Client:
         self._roles[role] = None
         return role
 
-    def _face(self, kind: type[Any], what: str, plain: Any, *more: Any) -> Any:
+    def _weak_role(self, kind: type[Any], what: str, plain: Any, *more: Any) -> Any:
         """Make a role that holds nothing at a broker; it is kept in a weak set, so the client does not keep it alive."""
         role = kind(self._here(), what, partial(self._begun, partial(_made, plain)), self._forget, *more)
-        self._faces.add(role)
+        self._weak_roles.add(role)
         return role
 
     def _forget(self, role: Any) -> None:
         self._roles.pop(role, None)
-        self._faces.discard(role)
+        self._weak_roles.discard(role)
 
     def producer(self, topic: str | None = None, **options: Any) -> Producer:
         """Make a producer of one topic.
@@ -213,7 +213,7 @@ class Client:
             RoleUnsupported: the protocol has none. Closed: the client was closed.
         """
         plain = self._made.tree()  # type: ignore[attr-defined]
-        role: Tree = self._face(Tree, "tree", plain, plain)
+        role: Tree = self._weak_role(Tree, "tree", plain, plain)
         return role
 
     def admin(self) -> Admin:
@@ -222,7 +222,7 @@ class Client:
         Raises:
             Closed: the client was closed.
         """
-        role: Admin = self._face(Admin, "admin", self._made.admin())  # type: ignore[attr-defined]
+        role: Admin = self._weak_role(Admin, "admin", self._made.admin())  # type: ignore[attr-defined]
         return role
 
     async def request(self, message: Any, *, timeout: float = 30.0, **how: Any) -> Any:
@@ -272,7 +272,7 @@ class Client:
         deadline = deadline_after(timeout)
         first: Exception | None = None
         try:
-            for role in [*self._roles, *self._faces]:
+            for role in [*self._roles, *self._weak_roles]:
                 try:
                     await role.close(max(0.0, deadline - time.monotonic()))
                 except WireprotoError as why:

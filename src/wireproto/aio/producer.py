@@ -57,11 +57,11 @@ class Producer(AsyncRole[Any]):
         self.topic = topic
         self.io = host.io
         self._limit = limit
-        self._way: AsyncHooks | None = None
+        self._hooks: AsyncHooks | None = None
         self._slow: Callable[..., Any] = _unmade
         self._queue: deque[tuple[SendFuture, int, tuple[Any, ...]]] = deque()
         self._held = 0
-        self._letting_in = False  # the first record of the queue is being appended
+        self._appending = False  # the first record of the queue is being appended
         self.needed = 0
         self._refusing = False
         self._pumping: asyncio.Task[None] | None = None
@@ -97,9 +97,9 @@ class Producer(AsyncRole[Any]):
             Closed: the producer or its client was closed.
         """
         self._check()
-        if self._way is not None and not self._queue:
+        if self._hooks is not None and not self._queue:
             with suppress(BufferFull):
-                taken: SendFuture = self._way.appender.send(value, key=key, headers=headers, timestamp=timestamp, partition=partition)
+                taken: SendFuture = self._hooks.appender.send(value, key=key, headers=headers, timestamp=timestamp, partition=partition)
                 return taken
         size = _ROUND + (len(value) if value is not None else 0) + (len(key) if key is not None else 0)
         return self._wait(size, (value, key, headers, timestamp, partition))
@@ -118,7 +118,7 @@ class Producer(AsyncRole[Any]):
             BufferFull: the queue holds `buffer_memory` bytes. ValueUnsupported, OptionError, Closed: see `send`.
         """
         encoded = value, key, headers, time_ms, stamped, partition, size
-        if self._letting_in:
+        if self._appending:
             self.needed = size
             first: SendFuture = self._slow(*encoded, 0.0)
             return first
@@ -140,8 +140,8 @@ class Producer(AsyncRole[Any]):
         future = SendFuture(self)
         self._queue.append((future, size, record))
         self._held += size
-        if self._way is not None:
-            self._way.appender.hold(True)
+        if self._hooks is not None:
+            self._hooks.appender.hold(True)
         if self._pumping is None:
             self._pumping = self.io.create_task(self._pump())
         return future
@@ -153,7 +153,7 @@ class Producer(AsyncRole[Any]):
             while self._queue:
                 future, size, record = self._queue[0]
                 if not future.cancelled():
-                    await self._let_in(future, size, record)
+                    await self._append_queued(future, size, record)
                 self._queue.popleft()
                 self._held -= size
                 if self._room is not None and self._held <= self._limit // 2:
@@ -168,17 +168,17 @@ class Producer(AsyncRole[Any]):
                 raise
         finally:
             self._pumping = self._dropped = None
-            if self._way is not None:
-                self._way.appender.hold(False)
+            if self._hooks is not None:
+                self._hooks.appender.hold(False)
 
-    async def _let_in(self, future: SendFuture, size: int, record: tuple[Any, ...]) -> None:
+    async def _append_queued(self, future: SendFuture, size: int, record: tuple[Any, ...]) -> None:
         """Append one queued record once there is room for it; its future fails with what is wrong with the record."""
-        assert self._way is not None
-        way = self._way
+        assert self._hooks is not None
+        hooks = self._hooks
         try:
             if len(record) == 7:
-                await self._host.drive(way.account.taking(size))
-                way.appender.lend(size)
+                await self._host.drive(hooks.account.taking(size))
+                hooks.appender.lend(size)
                 taken: SendFuture = self._slow(*record, 0.0)
             else:
                 value, key, headers, timestamp, partition = record
@@ -187,8 +187,8 @@ class Producer(AsyncRole[Any]):
                         taken = self._first(value, key, headers, timestamp, partition)
                         break
                     except BufferFull:
-                        await self._host.drive(way.account.taking(self.needed))
-                        way.appender.lend(self.needed)
+                        await self._host.drive(hooks.account.taking(self.needed))
+                        hooks.appender.lend(self.needed)
             future.follow(taken)
         except Closed:
             raise
@@ -197,12 +197,12 @@ class Producer(AsyncRole[Any]):
 
     def _first(self, value: Any, key: Any, headers: Any, timestamp: int | None, partition: int | None) -> SendFuture:
         """Append a record that was queued before the producer was made; only now it is checked and encoded."""
-        assert self._way is not None
-        self._letting_in = True
+        assert self._hooks is not None
+        self._appending = True
         try:
-            return cast("SendFuture", self._way.appender.send(value, key=key, headers=headers, timestamp=timestamp, partition=partition))
+            return cast("SendFuture", self._hooks.appender.send(value, key=key, headers=headers, timestamp=timestamp, partition=partition))
         finally:
-            self._letting_in = False
+            self._appending = False
 
     def _fail_all(self, why: BaseException) -> None:
         queue, self._queue, self._held = self._queue, deque(), 0
@@ -235,10 +235,10 @@ class Producer(AsyncRole[Any]):
 
     def _hurry(self) -> None:
         wanted, self._wanted = self._wanted, {}
-        assert self._way is not None
+        assert self._hooks is not None
         for batch in wanted:
             if not batch.outcome.done:
-                self._way.hurry(batch)
+                self._hooks.hurry(batch)
 
     def _known(self, batch: OutBatch) -> None:
         self.io.call_soon(settle_futures, batch)
@@ -252,8 +252,8 @@ class Producer(AsyncRole[Any]):
         Raises:
             WireprotoError: what the record failed with.
         """
-        assert self._way is not None
-        return self._way.place(batch, index)
+        assert self._hooks is not None
+        return self._hooks.place(batch, index)
 
     def reason(self, batch: OutBatch, index: int) -> BaseException | None:
         """Return what a record failed with, or None when it is stored.
@@ -273,15 +273,15 @@ class Producer(AsyncRole[Any]):
     # --- the rest ---
 
     def _ready(self, role: Any) -> None:
-        way = getattr(role, "async_hooks", None)
-        if way is None:
+        made = getattr(role, "async_hooks", None)
+        if made is None:
             self._steps(role, "async_hooks")
-        self._way = role.async_hooks()
-        slow = self._way.appender.await_by(self)
+        self._hooks = role.async_hooks()
+        slow = self._hooks.appender.await_by(self)
         if slow is not None:
             self._slow = slow
             # no batch is open yet, so the Appender passes the next record to `slow`, which queues it behind the waiting ones
-            self.send = self._way.appender.send  # type: ignore[method-assign]
+            self.send = self._hooks.appender.send  # type: ignore[method-assign]
 
     async def flush(self, timeout: float = 30.0) -> None:
         """Send every record taken so far, and wait until its outcome is known.
@@ -295,7 +295,7 @@ class Producer(AsyncRole[Any]):
         """
         deadline = deadline_after(timeout)
         await self.left(deadline)
-        if self._way is not None:
+        if self._hooks is not None:
             await self._do("flush", timeout=max(0.0, deadline - time.monotonic()))
 
     async def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Sequence[SendFuture]:
@@ -365,8 +365,8 @@ class Producer(AsyncRole[Any]):
             return
         deadline = deadline_after(timeout)
         self._refusing = True
-        if self._way is not None:
-            self._way.appender.hold(True)
+        if self._hooks is not None:
+            self._hooks.appender.hold(True)
         if self._pumping is not None:
             await asyncio.wait([self._pumping], timeout=max(0.0, deadline - time.monotonic()))
             if self._pumping is not None:

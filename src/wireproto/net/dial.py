@@ -148,8 +148,8 @@ def connecting(loop: Loop, places: list[SocketAddress], until: float) -> Steps[s
             if not begun:
                 reset = None
                 if problem is not None and problem.errno in _RESET:
-                    reset = Disconnected(_say(problem), errno=problem.errno)
-                raise (Unreachable if refused else ConnectError)(_say(problem)) from reset
+                    reset = Disconnected(_describe(problem), errno=problem.errno)
+                raise (Unreachable if refused else ConnectError)(_describe(problem)) from reset
             if now >= until:
                 raise Unanswered(_UNANSWERED)
             found = yield from ready(loop, begun, min(until, next_at) if places else until, writing=True)
@@ -167,7 +167,7 @@ def connecting(loop: Loop, places: list[SocketAddress], until: float) -> Steps[s
     except WireprotoError:
         raise
     except OSError as error:
-        raise ConnectError(_say(error)) from None
+        raise ConnectError(_describe(error)) from None
     finally:
         for other, _ in begun.values():
             other.close()
@@ -189,7 +189,7 @@ def was_reset(error: BaseException) -> bool:
     return isinstance(cause, Disconnected) and cause.errno in _RESET
 
 
-def _say(problem: OSError | None) -> str:
+def _describe(problem: OSError | None) -> str:
     if problem is None:
         return "there is no address to connect to"
     if problem.errno == errno.ECONNREFUSED:

@@ -131,7 +131,7 @@ class Runtime(Generic[Options]):
         self._tls = options.tls_options()
         self._tls_worked = False
         self._hung_up: set[tuple[str, str]] = set()
-        self._shaken: set[str] = set()  # peers whose handshake succeeded before: their ports are the right ones
+        self._handshaken: set[str] = set()  # peers whose handshake succeeded before: their ports are the right ones
         self.reached = False
         self._contexts = Contexts(self._tls) if self._tls is not None else None
         self.tasks = Tasks(self.loop)
@@ -160,7 +160,7 @@ class Runtime(Generic[Options]):
         try:
             conn = yield from self.dialling(address, progress, deadline, places)
             try:
-                yield from self._shaking(conn, progress, min(deadline, time.monotonic() + self.options.connect_timeout), more)
+                yield from self._handshaking(conn, progress, min(deadline, time.monotonic() + self.options.connect_timeout), more)
             except BaseException:
                 conn.close("the handshake failed")
                 raise
@@ -172,7 +172,7 @@ class Runtime(Generic[Options]):
             raise
         self.reached = self.reached or self.served_by_handshake
         self._hung_up.discard(("handshake", conn.peer))
-        self._shaken.add(conn.peer)
+        self._handshaken.add(conn.peer)
         self.log.info(("connected", conn.peer), "%s: connected", conn.peer)
         conn.on_lost(partial(self._ended, conn.peer))
         return conn
@@ -233,9 +233,9 @@ class Runtime(Generic[Options]):
         hint = " or does it want TLS" if self._tls is None else ""
         return f"the peer dropped the connection at the first request: is this a {self.protocol} port{hint}?"
 
-    def _shaking(self, conn: Connection, progress: dial.Progress, until: float, more: dict[str, Any]) -> Steps[None]:
+    def _handshaking(self, conn: Connection, progress: dial.Progress, until: float, more: dict[str, Any]) -> Steps[None]:
         """Run `handshake`, with error texts that say so when another protocol answers."""
-        known = conn.peer in self._shaken
+        known = conn.peer in self._handshaken
         why = "the server answered before, and hangs now" if known else f"is this a {self.protocol} port?"
         progress.late = f"connected, but the first request was not answered in time: {why}"
         try:

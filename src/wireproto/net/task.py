@@ -187,9 +187,9 @@ class Task(Runnable, Generic[T]):
         self.finish()
         if error is not None and not waited_for and not isinstance(error, Closed):
             with suppress(Closed):
-                self.loop.call_at(time.monotonic() + GRACE, self._tell)
+                self.loop.call_at(time.monotonic() + GRACE, self._log_failure)
 
-    def _tell(self) -> None:
+    def _log_failure(self) -> None:
         if not self._raised and self.error is not None and self.name not in self._log:
             self._log.add(self.name)
             _log(self.name, self.error)
