@@ -45,7 +45,7 @@ def reply(answer: Callable[[Request], dict[str, Any]], line: bytes, number: int)
         return json.dumps(answer(request), allow_nan=False)
     except WireprotoError as error:
         return json.dumps({"error": str(error), "kind": type(error).__name__})
-    except Exception as error:  # a defect of ours must not cost the lines that follow
+    except Exception as error:  # a fault of this package must not leave later lines unanswered
         return json.dumps({"error": f"{type(error).__name__}: {error}", "kind": WireprotoError.__name__})
 
 

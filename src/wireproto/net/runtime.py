@@ -204,7 +204,7 @@ class Runtime(Generic[Options]):
         except Disconnected as error:
             if self._tls_worked:
                 raise
-            raise TlsError(error.text, peer=error.peer) from error  # it has never worked: more likely the wrong port than a bad moment
+            raise TlsError(error.text, peer=error.peer) from error  # TLS has never worked here: the port is probably wrong
         self._tls_worked = self._tls is not None
         try:
             return self.loop.open(stream, dial.peer_name(address), self.framing, self.frame_cap)
