@@ -1,9 +1,10 @@
-"""Spark data sources for Kafka, Pulsar, RocketMQ and ZooKeeper, without a JAR.
+"""Provides Spark data sources for Kafka, Pulsar, RocketMQ and ZooKeeper, without a JAR.
 
-What it is: the formats ``kafka-wire``, ``pulsar-wire``, ``rocketmq-wire`` and ``zookeeper-wire``. Spark finds them by itself where this
-package is installed (the modules ``pyspark_wireproto_*``); `register(spark)` makes them known where it is only importable. Offsets are
-planned on the driver, ranges are read in the workers, never through consumer groups; what crosses to and from Spark are Arrow batches.
-May assume: PySpark 4 and pyarrow (the extra ``wireproto[spark]``). Must not: hold a connection across a pickle or a fork.
+The formats are ``kafka-wire``, ``pulsar-wire``, ``rocketmq-wire`` and ``zookeeper-wire``. Spark finds them by itself where this package is
+installed (the modules ``pyspark_wireproto_*``); `register(spark)` makes them known where it can only be imported. The driver plans offsets,
+workers read ranges of them, and no consumer group is used for reading. Data crosses between Spark and the package as Arrow batches.
+
+PySpark 4 and pyarrow are needed (the extra ``wireproto[spark]``). No connection may be kept across a pickle or a fork.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _lacking(why: ImportError) -> ImportError:
-    """What is not there, said with its remedy."""
+    """Build the error for a missing dependency, with the versions that are needed and the PySpark that is installed."""
     from importlib.metadata import PackageNotFoundError, version  # imports much, in each of Spark's processes
 
     try:
@@ -52,7 +53,10 @@ def _lacking(why: ImportError) -> ImportError:
 
 
 def register(spark: SparkSession) -> None:
-    """Make the four formats known to this session, and turn on what makes them faster where that can still be set."""
+    """Register the four formats with this session, and set the Spark options that they profit from.
+
+    Sets ``spark.sql.python.filterPushdown.enabled`` to true, and logs a warning where tasks will run another Python than this program's.
+    """
     for source in [__getattr__(name) for name in _SOURCES]:
         spark.dataSource.register(source)
     for name, value in _CONFS.items():
@@ -61,7 +65,10 @@ def register(spark: SparkSession) -> None:
 
 
 def _tell_of_workers(spark: SparkSession) -> None:
-    """Say so where tasks will run another Python than this one, which hardly has this package. Connect's tasks are its server's."""
+    """Warn where tasks will run another Python than this program's, which probably lacks this package.
+
+    With Spark Connect nothing is checked: tasks run on its server.
+    """
     try:
         theirs = spark.sparkContext.pythonExec
     except Exception:  # Connect raises an error of its own class, which only its extra brings along

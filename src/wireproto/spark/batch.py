@@ -1,7 +1,7 @@
-"""The batch reader that all logs share: plan ranges on the driver, read them as Arrow in the workers.
+"""Reads logs in batch queries: plans ranges on the driver and reads them as Arrow in the workers.
 
-What it is: a DataSourceReader over a `Log`. Made on the driver and pickled to the workers; it holds options alone.
-Must not: know a protocol.
+`LogReader` is Spark's DataSourceReader over a `Log`, for all protocols. It is made on the driver and pickled to the workers, so it holds
+options only. It must not know a protocol.
 """
 
 from __future__ import annotations
@@ -29,14 +29,18 @@ if TYPE_CHECKING:
 
 
 class Nothing(InputPartition):
-    """The one task of a read that has nothing to read: Spark wants at least one."""
+    """The only partition of a read that has nothing to read: Spark wants at least one."""
 
     def __init__(self) -> None:
         super().__init__(None)
 
 
 class LogReader(DataSourceReader):
-    """Reads ranges of one or more topics."""
+    """Reads ranges of one or more topics.
+
+    Raises (when it is made):
+        OptionError: options that a batch query cannot have, or a schema with columns or types that the format does not have.
+    """
 
     def __init__(self, log: Log, schema: StructType) -> None:
         check_batch(log.settings)
@@ -47,14 +51,25 @@ class LogReader(DataSourceReader):
 
     @property
     def pushFilters(self) -> Pushing:  # noqa: N802
-        """See `pushdown.py`: a method of its own would be refused while push-down is off."""
+        """Return the callable that takes Spark's filters; see `pushdown.py`.
+
+        This is a property since Spark refuses a reader that defines the method while push-down is off.
+        """
         log = self.log
         if not log.settings.push_down:
             return Pushing(list)
         return Pushing(lambda filters: self.pushed.take(filters, offsets="offset" in log.form.columns, times=log.record_times))
 
     def partitions(self) -> list[InputPartition]:
-        """Ask the cluster where the ranges begin and end now."""
+        """Plan the read: look up where each partition of the topics starts and ends now, and cut the ranges into tasks.
+
+        Returns:
+            the `Span`s to read, or one `Nothing` when there are none.
+        Raises:
+            OptionError: bounds that name other partitions than there are, or a starting time that no record reaches.
+            DataLoss: a topic was deleted and made again during planning, or a bound lies outside of the log (unless failOnDataLoss is
+                false).
+        """
         log, settings = self.log, self.log.settings
         with log.open() as client:
             log.check(client)
@@ -76,10 +91,16 @@ class LogReader(DataSourceReader):
         return [*spans] or [Nothing()]
 
     def reachable(self, client: Client, start: Positions, stop: Positions) -> Positions:
-        """The ends, none beyond what the log holds: a task would wait there for records that nobody has written.
+        """Return the ends, moved back to where the log ends: a task would wait there for records that nobody has written.
 
-        A start behind its end was a place once, if the topic was made again: that nothing is read there is told. Only where a transaction
-        is open the log goes on behind its end.
+        Where an end lies before its start, the topic was probably made again, so that the start is an offset of the old one: nothing is
+        read there,
+        and that is reported. Only where a transaction is open the log continues behind the end that is shown to readers.
+
+        Args:
+            client: of the driver. start, stop: planned positions by partition.
+        Raises:
+            DataLoss: an end that the user gave lies beyond the log's, or a start behind its end (unless failOnDataLoss is false).
         """
         given = isinstance(self.log.settings.stop, dict | AtTime)
         inverted = [key for key, end in stop.items() if key in start and end < start[key]]
@@ -95,12 +116,18 @@ class LogReader(DataSourceReader):
         return stop
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the range as Arrow batches of the requested schema."""
+        """Yield a partition's records as Arrow batches of the requested schema."""
         return read(self.log, self.maker, partition)
 
 
 def read(log: Log, maker: Maker, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """One task, of a batch or a stream."""
+    """Yield one task's records as Arrow batches, for a batch query or a micro-batch.
+
+    Args:
+        log: the protocol's log. maker: makes the columns. partition: a `Span`; anything else has no records.
+    Raises:
+        DataLoss: records are gone (unless failOnDataLoss is false). TimedOut: no record came within `ReadSettings.poll_timeout`.
+    """
     if not isinstance(partition, Span):
         return
     client = worker.client(log.settings.url, log.settings.client)
@@ -117,7 +144,7 @@ def read(log: Log, maker: Maker, partition: InputPartition) -> Iterator[pa.Recor
 
 
 def as_planned(batches: Iterable[Batch], partition: int) -> Iterator[Batch]:
-    """Batches under the number that the driver has for their partition."""
+    """Yield the batches with the number that the driver has for their partition."""
     for batch in batches:
         batch.partition = partition
         yield batch

@@ -1,14 +1,14 @@
-"""What the bounds of a read mean as positions: on the driver when it is planned, and in a worker when it is run.
+"""Resolves the bounds of a read to positions: on the driver when the read is planned, and again in a worker when it runs.
 
-Spark plans a loaded batch frame once, at its first action, and keeps the tasks for every later one. A bound that is a word or a time would
-stay what it meant then: the frame would never show a record that was written after it, and fail for ever once retention has moved the
-beginning. So a task keeps such a bound beside its range (`bind`), and asks what it means when it runs (`bound_now`), as the JVM's
-connector does. A bound that is a position stays as it is.
+Spark plans a loaded batch frame once, at its first action, and keeps the tasks for every later action. A bound that is a word (earliest,
+latest) or a time would keep the position of the first action: the frame would never show a record that was written later, and would fail
+once retention has removed the beginning. So a task keeps such a bound beside its range (`bind`) and resolves it when it runs (`bound_now`),
+as the JVM's connector does. A bound that is a position stays as it is.
 
-    planned at the first action     [e, 100) cut into [e, 50) [50, 100)       e: the earliest there is
+    planned at the first action     [e, 100) cut into [e, 50) [50, 100)       e: the earliest position at that time
     run later, log is [20, 130)     [20, 50) [50, 130)                        run when the log is [60, 130): nothing, [60, 130)
 
-May assume: a `Log`. Must not: know a protocol, or Spark.
+It works on any `Log` and must not know a protocol, or Spark.
 """
 
 from __future__ import annotations
@@ -29,17 +29,23 @@ Places = Mapping[TopicPartition, "Place"]
 
 
 def resolve(log: Log, client: Client, bound: Bound, *, starting: bool) -> Positions:
-    """A bound as a position of each partition there is now; errors name the option that it is from.
+    """Resolve a bound to a position of each partition there is now; errors name the option that the bound is from.
 
     Raises:
-        OptionError: the bound names other partitions than are there, or a time that no record reaches (for a start).
+        OptionError: the bound names other partitions than there are, or a time that no record reaches (for a start).
     """
     option = log.settings.option("starting" if starting else "ending")
     return located(log, client, wanted(log, client, bound, option), starting=starting)
 
 
 def wanted(log: Log, client: Client, bound: Bound, option: str) -> dict[TopicPartition, Place]:
-    """The place that a bound gives to each partition there is now; raises OptionError where it names others."""
+    """Return what a bound says for each partition there is now.
+
+    Args:
+        bound: one word or time for all partitions, or a mapping by partition. option: the option that it is from, for errors.
+    Raises:
+        OptionError: the bound names other partitions than there are.
+    """
     given = log.numbered(client, bound, option) if isinstance(bound, dict) else None
     keys = log.partitions(client)
     found: dict[TopicPartition, Place] = dict.fromkeys(keys, bound) if given is None else given  # type: ignore[arg-type]
@@ -52,7 +58,13 @@ def wanted(log: Log, client: Client, bound: Bound, option: str) -> dict[TopicPar
 
 
 def located(log: Log, client: Client, places: Places, *, starting: bool) -> Positions:
-    """Places as positions; partitions that are gone are left out. Raises OptionError for a starting time that no record reaches."""
+    """Resolve words and times to positions; partitions that are gone are left out.
+
+    Args:
+        places: by partition, a word, a time or a position. starting: whether this is a start; an end behind all records is the log's end.
+    Raises:
+        OptionError: no record is at or after a starting time (unless startingOffsetsByTimestampStrategy is latest).
+    """
     found: Positions = {key: place for key, place in places.items() if isinstance(place, Position)}
     times = {key: place.ms for key, place in places.items() if isinstance(place, AtTime)}
     for key, place in log.at_times(client, times).items() if times else ():
@@ -73,7 +85,11 @@ def located(log: Log, client: Client, places: Places, *, starting: bool) -> Posi
 
 
 def bind(spans: Iterable[Span], starts: Places, stops: Places) -> None:
-    """Have the tasks of a batch keep those bounds that are no positions: each its partition's start, the last one its stop."""
+    """Store bounds that are no positions in the tasks of a batch: the start in each task of its partition, the end in the last one.
+
+    Args:
+        spans: tasks, those of a partition next to each other and in order. starts, stops: bounds by partition.
+    """
     for key, group in groupby(spans, lambda span: span.key):
         pieces = list(group)
         for span in pieces:
@@ -85,7 +101,11 @@ def bind(spans: Iterable[Span], starts: Places, stops: Places) -> None:
 
 
 def bound_now(log: Log, client: Client, span: Span) -> Span | None:
-    """The span as its bounds are now; None when nothing is in it (any more)."""
+    """Return the span with its bounds resolved now, or None when it holds nothing (any more).
+
+    Raises:
+        DataLoss: the partition is gone, or ends before the span begins (unless failOnDataLoss is false).
+    """
     start, stop = span.start, span.stop
     if span.late_start is not None:
         first = located(log, client, {span.key: span.late_start}, starting=True).get(span.key)
@@ -109,4 +129,5 @@ def bound_now(log: Log, client: Client, span: Span) -> Span | None:
 
 
 def _gone(log: Log, span: Span) -> None:
+    """Report that the span's partition does not exist any more."""
     log.lost(f"{span.topic}-{span.partition} was to be read up to {span.stop} and is not there any more")

@@ -1,9 +1,10 @@
-"""Columns of a log in Spark's types: what each is made of, and batches of the size at which they cross to the JVM cheapest.
+"""Makes a log's columns in Spark's types, and Arrow batches of the size that crosses to the JVM fastest.
 
-What it is: `LogFormat` names a format's columns; `Maker` turns batches of a role into Arrow batches of the requested schema. Only the
-requested columns are made. No record becomes a Python object.
-May assume: batches export Arrow columns named as the core names them. Must not: know a protocol, open a connection, or import Arrow's
-functions (`pyarrow.compute`) before a column needs them: each process of Spark's that only plans would be later by a tenth of a second.
+`LogFormat` names a format's columns; `Maker` turns batches of a reader into Arrow batches of the requested schema. Only the requested
+columns are made. No record becomes a Python object.
+
+Batches must export Arrow columns under the names of the core. This module must not know a protocol, open a connection, or import Arrow's
+functions (`pyarrow.compute`) before a column needs them: each process of Spark's that only plans would start a tenth of a second later.
 """
 
 from __future__ import annotations
@@ -25,20 +26,21 @@ if TYPE_CHECKING:
     from ..position import Position
     from ..records import Batch
 
-ROWS, BYTES = 20_000, 2 << 20  # a batch of about 2 MB crosses to the JVM fastest
-LARGEST = 16 << 20  # above this, memory traffic halves the rate
+ROWS, BYTES = 20_000, 2 << 20  # rows, bytes: a batch of about 2 MB crosses to the JVM fastest
+LARGEST = 16 << 20  # bytes; above this, memory traffic halves the rate
 
 Column = Callable[["Batch", pa.RecordBatch], pa.Array]
 
 
 @dataclass(frozen=True)
 class LogFormat:
-    """What differs between the logs.
+    """The columns of one format.
 
     Attributes:
-        columns: Spark type text and a maker for each column. default: those of a schema that nobody gave, in order.
-        sources: the core's columns that a maker takes, where that is not one of the same name.
-        position: a core column that is always cheap: what is decoded when no other is wanted.
+        columns: Spark type as text and the function that makes it, by column.
+        default: the columns of a schema that the user did not give, in order.
+        sources: the core's columns that a column is made of, where that is not the one of the same name.
+        position: a core column that is always cheap; it is decoded when no other is wanted.
     """
 
     columns: Mapping[str, tuple[str, Column]]
@@ -47,7 +49,11 @@ class LogFormat:
     position: str = "offset"
 
     def ddl(self, extra: Iterable[str] = ()) -> str:
-        """The schema as DDL, default columns first."""
+        """Return the schema as DDL, default columns first, then those of `extra`.
+
+        Raises:
+            OptionError: `extra` names a column that the format does not have.
+        """
         names = list(dict.fromkeys((*self.default, *extra)))
         for name in names:
             if name not in self.columns:
@@ -55,11 +61,11 @@ class LogFormat:
         return ", ".join(f"`{name}` {self.columns[name][0]}" for name in names)
 
     def extra(self) -> list[str]:
-        """Names of the columns that are there on request."""
+        """Return the names of the columns that are read on request only."""
         return [name for name in self.columns if name not in self.default]
 
     def check(self, schema: StructType) -> None:
-        """Refuse a schema that names columns or types which the format does not have."""
+        """Raise OptionError for a schema with columns or types that the format does not have."""
         for column in schema.fields:
             if column.name not in self.columns:
                 raise OptionError(f"the schema names a column {column.name!r}; this format has {', '.join(self.columns)}")
@@ -69,12 +75,12 @@ class LogFormat:
                 raise OptionError(f"the schema has {column.name} as {found}; it is {kind}")
 
     def core(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The core's columns that these are made of: what has to be decoded."""
+        """Return the core's columns that these columns are made of: what has to be decoded."""
         return tuple(sorted({source for name in names for source in self.sources.get(name, (name,))})) or (self.position,)
 
 
 class Maker:
-    """Batches of a role to Arrow batches of one schema; pickled to the workers."""
+    """Turns batches of a reader into Arrow batches of one schema; it is pickled to the workers."""
 
     def __init__(self, form: LogFormat, schema: StructType) -> None:
         self.names = tuple(schema.fieldNames())
@@ -82,7 +88,7 @@ class Maker:
         self.arrow = arrow_schema(schema)
 
     def batch(self, batch: Batch) -> pa.RecordBatch:
-        """The requested columns of one batch, in Spark's types."""
+        """Make the requested columns of one batch, in Spark's types."""
         columns = pa.record_batch(batch)
         if not self.names:
             return pa.record_batch([pa.nulls(columns.num_rows)], names=["nothing"]).select([])
@@ -93,13 +99,16 @@ class Maker:
         )
 
     def stream(self, batches: Iterable[Batch]) -> Iterator[pa.RecordBatch]:
-        """Batches of the schema, neither small nor huge."""
+        """Yield batches of the schema, joined or cut to a good size; see `gather`."""
         return gather(self.batch(batch) for batch in batches)
 
 
 def fitted(array: pa.Array, kind: pa.DataType, batch: Batch) -> pa.Array:
-    """A column in Spark's type. Raises ValueUnsupported for a time that has none: milliseconds reach a thousand times as far as Spark's
-    microseconds."""
+    """Cast a column to Spark's type.
+
+    Raises:
+        ValueUnsupported: a time is out of the range of Spark's 64-bit microseconds (milliseconds reach a thousand times as far).
+    """
     try:
         return array.cast(kind)
     except pa.ArrowInvalid:
@@ -119,7 +128,7 @@ def fitted(array: pa.Array, kind: pa.DataType, batch: Batch) -> pa.Array:
 
 
 def place(batch: Batch, row: int) -> Position | None:
-    """Where a row lies, if the columns that tell it were decoded."""
+    """Return the position of a row, or None when the columns that tell it were not decoded."""
     (record,) = batch.columns[row : row + 1].records(batch.topic, batch.partition)
     try:
         return record.position
@@ -128,14 +137,14 @@ def place(batch: Batch, row: int) -> Position | None:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Spark's schema as the Arrow schema that its workers must yield; timestamps are UTC, whatever the session shows."""
+    """Return Spark's schema as the Arrow schema that workers must yield; timestamps are UTC, whatever the session shows."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC") if "timezone" in signature(to_arrow_schema).parameters else to_arrow_schema(schema)
 
 
 def gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join small batches until about 2 MB or 20,000 rows, the size at which the hand-over to the JVM is cheapest, and cut huge ones."""
+    """Join small batches until about 2 MB or 20,000 rows, the size that crosses to the JVM fastest, and cut those above 16 MB."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -157,12 +166,12 @@ def gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def whole(held: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch of several."""
+    """Join several batches into one."""
     return held[0] if len(held) == 1 else pa.concat_batches(held)
 
 
 def plain(name: str) -> Column:
-    """The core's column of that name as it is."""
+    """Make a column function that returns the core's column of that name."""
 
     def take(batch: Batch, columns: pa.RecordBatch) -> pa.Array:
         return columns.column(name)
@@ -171,7 +180,11 @@ def plain(name: str) -> Column:
 
 
 def constant(value: Callable[[Batch], Any], kind: pa.DataType) -> Column:
-    """One value for the whole batch."""
+    """Make a column function that repeats one value for the whole batch.
+
+    Args:
+        value: called with the batch. kind: the column's Arrow type.
+    """
 
     def fill(batch: Batch, columns: pa.RecordBatch) -> pa.Array:
         return pa.repeat(one(value(batch), kind), columns.num_rows)
@@ -180,7 +193,10 @@ def constant(value: Callable[[Batch], Any], kind: pa.DataType) -> Column:
 
 
 def one(value: str | int, kind: pa.DataType) -> pa.Scalar:
-    """As `pa.scalar`, which imports pandas where that is installed: half a second of each Python process that Spark starts for a read."""
+    """Make an Arrow scalar, as `pa.scalar` does.
+
+    `pa.scalar` imports pandas where that is installed, which takes half a second in each Python process that Spark starts for a read.
+    """
     if isinstance(value, str):
         data = value.encode()
         parts = [struct.pack("=ii", 0, len(data)), data]
@@ -193,7 +209,7 @@ ZERO = one(0, pa.int32())
 
 
 def headers(batch: Batch, columns: pa.RecordBatch) -> pa.Array:
-    """Headers under the JVM connector's field names; null where a record has none."""
+    """Make the headers column with the JVM connector's field names; null where a record has no headers."""
     import pyarrow.compute as pc
 
     lists = columns.column("headers")
@@ -205,7 +221,7 @@ def headers(batch: Batch, columns: pa.RecordBatch) -> pa.Array:
 
 
 def offsets_of(lengths: pa.Array) -> pa.Array:
-    """List offsets from list lengths."""
+    """Return the list offsets that belong to these list lengths."""
     import pyarrow.compute as pc
 
     sums = pc.cumulative_sum(lengths.fill_null(ZERO)).cast(pa.int32())

@@ -1,11 +1,11 @@
-"""What the exactly-once sinks of all protocols share: what a planned micro-batch knows, what a decision says, and how it is told.
+"""Implements what the exactly-once sinks of all protocols share: plans, decisions, and their error texts.
 
-    driver    plans      `Plan`, which its tasks get: who the driver is, and what is in already
-    task      ends       hands its transaction over, open, with what was the same for all tasks of the plan (`handed_over`)
+    driver    plans      `Plan`, which its tasks get: the driver's identity, and what is committed already
+    task      ends       leaves its transaction open and sends its identity to the driver, with the facts of the plan (`handed_over`)
     driver    commits    a decision (`Decided`), one record, names all transactions: the commit point; then each is committed
 
-Must not: know a protocol, or talk to a broker. What makes a driver the only one, how a decision is kept and what ends a transaction are the
-protocols' own.
+The protocols implement themselves how one driver fences others, how a decision is stored and what ends a transaction. This module must not
+know a protocol, or talk to a broker.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from .options import Options
     from .write import Task, Written
 
-logger = logging.getLogger("wireproto.spark")  # that of `log`, which the command line can do without: it needs Arrow
+logger = logging.getLogger("wireproto.spark")  # the same as in `log`, which needs PySpark; the command line imports this module without it
 T = TypeVar("T")
 
 QUERIES = 16
-"""Other queries of a prefix whose last micro-batch is remembered: their checkpoint's text may be the same, or was once another query's."""
+"""Number of other queries of a prefix whose last micro-batch is kept: two checkpoint locations may be spelt alike, or one query replaced one."""
 LEAST, PART, APART = 10.0, 0.1, 30.0
-"""A transaction is not decided with less than so many seconds left, or this part of its time; seconds that clocks may be apart."""
+"""A transaction is not decided with less than `LEAST` seconds or `PART` of its time left; clocks may be `APART` seconds apart. See `late`."""
 LONGEST = 900.0
-"""Seconds that a task's transaction may take, unless another time is given: what Kafka's brokers allow at most if not told otherwise."""
+"""Default of the seconds that a task's transaction may take: the default of Kafka's transaction.max.timeout.ms."""
 SOON = Policy(first=0.002, factor=2.0, ceiling=0.5)
-"""Seconds between looks at what brokers have mostly done within milliseconds."""
+"""Pauses in seconds while waiting for something that brokers mostly do within milliseconds."""
 _NAMED = 10
-"""Tasks that a text names."""
+"""Number of tasks that an error text names."""
 OPTIONS = ("transactionalIdPrefix", "decisionTopic", "onExpired")
-"""Of an exactly-once sink, beside exactlyOnce itself."""
+"""Options of an exactly-once sink, beside exactlyOnce itself."""
 
 
 # --- options ---
@@ -48,11 +48,12 @@ OPTIONS = ("transactionalIdPrefix", "decisionTopic", "onExpired")
 
 @dataclass(frozen=True, slots=True)
 class Once:
-    """What an exactly-once sink is told.
+    """The options of an exactly-once sink.
 
     Attributes:
-        prefix: of all names of the query; None: of a batch write, which makes one. decisions: the decisionTopic, if one is named.
-        again: tasks whose decided transactions took too long are written again.
+        prefix: of all transactional names of the query; None for a batch write, which makes one.
+        decisions: the option decisionTopic, None where it is not given.
+        again: whether tasks are written again whose transactions were decided, but rolled back for taking too long.
     """
 
     prefix: str | None
@@ -61,7 +62,11 @@ class Once:
 
 
 def once_options(options: Options) -> Once | None:
-    """Take them; None: the sink is not to be one."""
+    """Take these options; None where exactlyOnce is not set.
+
+    Raises:
+        OptionError: a value that an option cannot have, or an option that needs exactlyOnce=true.
+    """
     once, place = options.flag("exactlyOnce"), options.text("checkpointLocation")
     prefix, decisions, expired = (options.text(name) for name in OPTIONS)
     if not once:
@@ -79,14 +84,18 @@ def once_options(options: Options) -> Once | None:
 
 
 def absolute(place: str) -> str:
-    """A checkpoint's location as one text. Raises OptionError where another query's may be spelt the same."""
+    """Return a checkpoint's location in one spelling.
+
+    Raises:
+        OptionError: the location is relative, so that another query's may have the same text.
+    """
     if not re.match(r"/|[A-Za-z][\w+.-]*:", place):
         raise OptionError(f"checkpointLocation {place!r} is relative, as another query's may be: give it whole, or a transactionalIdPrefix")
     return re.sub(r"^file:/+", "/", place).rstrip("/")
 
 
 def must_have_a_name(prefix: str | None, *, stream: bool) -> None:
-    """Raises OptionError for a stream without one."""
+    """Raise OptionError for a stream without a prefix."""
     if stream and prefix is None:
         raise OptionError(
             "option exactlyOnce needs a name that stays the same over restarts: give the checkpointLocation to the writer, "
@@ -99,12 +108,14 @@ def must_have_a_name(prefix: str | None, *, stream: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the driver knows as a micro-batch's tasks are planned; pickled to them.
+    """What the driver knows when it plans the tasks of a micro-batch; pickled to the tasks.
 
     Attributes:
-        job: of this planning alone. driver: who the driver is to its cluster.
-        known: by query, the last micro-batch that was decided. again: tasks of the query that decided last which have to be written again.
-        places: where what this micro-batch leaves in the protocol's own topics begins.
+        job: unique name of this planning. driver: the driver's identity at its cluster.
+        known: the last micro-batch that was decided, by query.
+        last: the query that decided last; None where there was no decision.
+        again: numbers of those tasks of `last` that have to be written again.
+        places: where the records begin that this micro-batch leaves in the protocol's own topics.
     """
 
     job: str
@@ -116,15 +127,24 @@ class Plan:
 
     @classmethod
     def after(cls, driver: Any, found: Decided[Any] | None, again: Sequence[Any], numbers: Iterable[int], places: Any = None) -> Self:
-        """Behind what was decided last, of which all is committed but `again`, that tasks with these numbers have to write again."""
+        """Plan after the last decision.
+
+        Args:
+            driver: the driver's identity. found: the last decision, None where there was none.
+            again: its transactions that were rolled back; all others are committed. numbers: of the tasks that have to write them again.
+            places: as in the attribute.
+        """
         known, last = ({}, None) if found is None else (found.known, found.query)
         if found is not None and again and found.undone(again):
             known, numbers = dict(found.others), ()
         return cls(uuid.uuid4().hex, driver, known, last, frozenset(numbers), places)
 
     def skips(self, task: Task) -> bool:
-        """Whether all of a task is in already. Raises UsageError for a micro-batch that is older than what was decided last, and where
-        another query's tasks have to be written again first."""
+        """Return whether all rows of a task are committed already.
+
+        Raises:
+            UsageError: the micro-batch is older than the last decided one, or tasks of another query have to be written again first.
+        """
         if self.again and task.query != self.last:
             raise UsageError(
                 f"{tasks(self.again)} of the query {self.last}, which has the same transactionalIdPrefix, have to be written again first: "
@@ -141,25 +161,37 @@ class Plan:
         return not (task.query == self.last and task.partition in self.again)
 
     def facts(self, transaction: Any, task: Task) -> dict[str, Any]:
-        """What a task tells the driver."""
+        """Return what a task sends to the driver.
+
+        Args:
+            transaction: the task's open transaction, None where it wrote nothing.
+        """
         same = {"driver": self.driver, "known": self.known, "rest": bool(self.again), "query": task.query, "places": self.places}
         return {"transaction": transaction, **same}
 
 
 def handed_over(messages: Iterable[Written | None]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The transactions of the tasks that wrote anything, and what is the same in all of their messages."""
+    """Return the open transactions of the tasks that wrote anything, and the facts that all their messages share."""
     facts_of_tasks = [message.facts for message in messages if message is not None and message.facts.get("transaction") is not None]
     facts = {name: facts_of_tasks[0][name] for name in ("driver", "known", "rest", "query", "places")} if facts_of_tasks else {}
     return tuple(one["transaction"] for one in facts_of_tasks), facts
 
 
 def late(left: float, allowed: float, least: float = LEAST, part: float = PART) -> bool:
-    """Whether a transaction with so many seconds left of so many is not to be decided; not where clocks are too far apart to tell."""
+    """Return whether a transaction has too little time left to be decided.
+
+    Clocks of driver and worker may differ: where the time seems to be over by more than `APART`, nothing can be said, and the answer is
+    False.
+
+    Args:
+        left: seconds until its coordinator rolls it back. allowed: seconds that it may take in all.
+        least, part: too little is less than `least` seconds, or less than this part of `allowed`, whichever is shorter.
+    """
     return -APART < left < min(least, allowed * part)
 
 
 def expired(numbers: Iterable[int], setting: str, prefix: str) -> Aborted:
-    """What is raised for a micro-batch of which these tasks' transactions are over, or nearly so."""
+    """Build the error for a micro-batch of which these tasks' transactions are over, or nearly so."""
     return Aborted(
         f"{tasks(numbers)} were rolled back, and nothing is written of all of them: they took longer than "
         f"{setting}, or another query begins with the transactionalIdPrefix {prefix}"
@@ -171,12 +203,16 @@ def expired(numbers: Iterable[int], setting: str, prefix: str) -> Aborted:
 
 @dataclass(frozen=True, slots=True)
 class Decided(Generic[T]):
-    """That all transactions of a micro-batch are to be committed.
+    """The decision to commit all transactions of a micro-batch.
 
     Attributes:
-        number: its own name. query: Spark's id of the query, which a checkpoint keeps; None: of a batch write, as its `batch`.
-        ended: whether they all are committed. others: the last micro-batches that were decided of other queries of this prefix.
-        rest: whether others of the micro-batch were committed before, and these were written again.
+        number: its unique name.
+        query: Spark's id of the query, which its checkpoint keeps; None for a batch write.
+        batch: number of the micro-batch; None for a batch write.
+        transactions: one for each task that wrote anything.
+        ended: whether all of them are committed.
+        others: the last micro-batches decided of other queries of this prefix.
+        rest: whether other transactions of the micro-batch were committed before, and these were written again.
     """
 
     number: str
@@ -189,28 +225,32 @@ class Decided(Generic[T]):
 
     @classmethod
     def made(cls, facts: Mapping[str, Any], batch: int | None, transactions: tuple[T, ...], **more: Any) -> Self:
-        """A new one, of what the tasks have told."""
+        """Make a new decision from the facts that the tasks sent."""
         others = {query: done for query, done in facts["known"].items() if query != facts["query"]}
         newest = dict(list(others.items())[-QUERIES:])
         return cls(uuid.uuid4().hex, facts["query"], batch, transactions, others=newest, rest=facts["rest"], **more)
 
     @property
     def known(self) -> dict[str, int]:
-        """By query, the last micro-batch that was decided."""
+        """Return the last micro-batch that was decided, by query."""
         mine = {self.query: self.batch} if self.query is not None and self.batch is not None else {}
         return {**self.others, **mine}
 
     @property
     def named(self) -> str:
-        """For texts: which micro-batch."""
+        """Return which micro-batch this is, for texts."""
         return "a batch write" if self.batch is None else f"micro-batch {self.batch} of the query {self.query}"
 
     def undone(self, lost: Sequence[T]) -> bool:
-        """Whether nothing at all of the micro-batch is seen, nor will be: then it is as if it had not been decided."""
+        """Return whether nothing of the micro-batch is visible, nor will be: then it counts as not decided.
+
+        Args:
+            lost: its transactions that were rolled back.
+        """
         return len(lost) == len(self.transactions) and not self.rest
 
     def text(self, lost: Sequence[T], numbers: Iterable[int], setting: str) -> str:
-        """For texts: what was decided, and rolled back all the same."""
+        """Return the text about transactions that were rolled back although they were decided."""
         rest = "nothing of it is seen" if self.undone(lost) else "the others are committed"
         return (
             f"{self.named} is decided, but coordinators have rolled back {tasks(numbers)}, which took longer than "
@@ -218,8 +258,14 @@ class Decided(Generic[T]):
         )
 
     def judged(self, lost: Sequence[T], numbers: Iterable[int], setting: str, source: str, *, again: bool) -> None:
-        """Raises Aborted for what was rolled back for its time, where it is not to be written again: of a batch write never, for the next
-        one may have other rows."""
+        """Raise Aborted for transactions that were rolled back for taking too long, unless they are to be written again.
+
+        Those of a batch write never are, since the next write may have other rows.
+
+        Args:
+            lost: transactions that were rolled back. numbers: of their tasks. setting: the option that bounds a transaction's time.
+            source: the format, for the log. again: whether they may be written again (the option onExpired).
+        """
         if not lost:
             return
         text = self.text(lost, numbers, setting)
@@ -228,17 +274,17 @@ class Decided(Generic[T]):
         logger.warning("%s: %s; it is written again", source, text)
 
     def start_again(self, numbers: Iterable[int]) -> Aborted:
-        """What ends a query whose micro-batch was decided just now, and in part rolled back for its time."""
+        """Build the error that ends a query whose micro-batch was decided just now, and in part rolled back for taking too long."""
         return Aborted(f"{tasks(numbers)} of {self.named} have to be written again: start the query again")
 
     def parts(self) -> dict[str, Any]:
-        """As its record has it, but for the transactions."""
+        """Return its record but for the transactions."""
         found = {"id": self.number, "query": self.query, "batch": self.batch, "others": dict(self.others)}
         return found | ({"rest": True} if self.rest else {})
 
     @staticmethod
     def taken(found: Mapping[str, Any]) -> dict[str, Any]:
-        """`parts`, as arguments. Raises what is raised by what is no such record."""
+        """Return the class's arguments from what `parts` made; other input raises KeyError, TypeError, ValueError or AttributeError."""
         others = {str(query): int(batch) for query, batch in found["others"].items()}
         return {
             "number": found["id"],
@@ -250,12 +296,12 @@ class Decided(Generic[T]):
 
 
 def unreadable(text: bytes) -> Malformed:
-    """What is raised for a record that is none of ours."""
+    """Build the error for a record that no sink wrote."""
     return Malformed(f"a decision in the sinks' topic cannot be read: {text[:200]!r}")
 
 
 def tasks(numbers: Iterable[int]) -> str:
-    """For texts: which tasks."""
+    """Name tasks, for texts."""
     found = sorted(numbers)
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     return f"the transactions of the tasks {', '.join(map(str, found[:_NAMED]))}{more}"

@@ -1,7 +1,7 @@
-r"""Java's regular expressions as Python's, for subscribePattern.
+r"""Translates Java's regular expressions to Python's, for subscribePattern.
 
-What it is: a translation of what both have under other signs. What has no counterpart here is refused by name: a pattern that chose other
-topics than it did under Java would lose them without a word.
+It translates what both have under different notations. What Python does not have is refused by name: a pattern that chose other topics than
+it does under Java would lose them without an error.
 
     | Java                        | here                                   |
     |-----------------------------|----------------------------------------|
@@ -12,7 +12,8 @@ topics than it did under Java would lose them without a word.
     | \x{41} \0101 \e \cA         | the character                          |
     | [a[bc]] [a&&b] \G \X (?x)   | refused                                |
 
-Topics' names are ASCII without spaces or line ends, so `\d`, `\w` and case mean the same with re.ASCII. Must not: match anything itself.
+Topic names are ASCII without spaces or line ends, so `\d`, `\w` and case mean the same with re.ASCII. This module only translates and
+compiles; it matches nothing itself.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ CLASSES = {
     "IsAlphabetic": "a-zA-Z", "IsDigit": "0-9", "IsLowercase": "a-z", "IsUppercase": "A-Z",
     "javaLowerCase": "a-z", "javaUpperCase": "A-Z",
 }  # fmt: skip
-"""Of Java's classes by name those with a meaning in ASCII."""
+"""Those of Java's named classes that have a meaning in ASCII, with their characters."""
 _FLAGS = re.compile(r"\(\?([a-zA-Z]*)(-[a-zA-Z]+)?([:)])")
 _NAMED = re.compile(r"\(\?<([a-zA-Z][a-zA-Z0-9]*)>")
 _PROPERTY = re.compile(r"([pP])(?:\{(?:Is(?=L[ul]?\}|Nd?\}))?(\w+)\}|([LN]))")
@@ -44,10 +45,10 @@ _SAME = set("tnrfa") | set("dDsSwWbB") | set("123456789")
 
 @cache
 def java_pattern(text: str) -> re.Pattern[str]:
-    """The pattern, compiled; `search` finds what Java's `Matcher.find` does in a topic's name.
+    """Translate and compile the pattern; `search` finds what Java's `Matcher.find` does in a topic's name.
 
     Raises:
-        OptionError: it is no pattern, or means what Python's do not have.
+        OptionError: it is no pattern, or uses something that Python's patterns do not have.
     """
     try:
         return re.compile(_Translation(text).whole(), re.ASCII)
@@ -56,12 +57,13 @@ def java_pattern(text: str) -> re.Pattern[str]:
 
 
 class _Translation:
-    """One pattern, read from left to right."""
+    """The translation of one pattern, from left to right: `at` is the position in `text`, `out` what is translated so far."""
 
     def __init__(self, text: str) -> None:
         self.text, self.at, self.out = text, 0, ""
 
     def whole(self) -> str:
+        """Translate the whole pattern."""
         while self.at < len(self.text):
             sign = self.text[self.at]
             if sign == "\\":
@@ -76,13 +78,15 @@ class _Translation:
         return self.out
 
     def refuse(self, what: str) -> OptionError:
+        """Build the error for a feature that Python does not have."""
         return self.bad(f"{what} of Java's patterns is not offered here; write it otherwise")
 
     def bad(self, why: str) -> OptionError:
+        """Build the error for text that is no Java pattern."""
         return OptionError(f"option subscribePattern is {self.text!r}: {why}")
 
     def group(self) -> None:
-        """A group with a question mark."""
+        """Translate the beginning of a group with a question mark."""
         named, flags = _NAMED.match(self.text, self.at), _FLAGS.match(self.text, self.at)
         if named:
             self.out += f"(?P<{named[1]}>"
@@ -101,7 +105,7 @@ class _Translation:
             self.at += 2
 
     def set(self) -> str:
-        """A class in brackets."""
+        """Translate a class in brackets."""
         found, self.at = "[", self.at + 1
         if self.text.startswith("^", self.at):
             found, self.at = found + "^", self.at + 1
@@ -124,7 +128,7 @@ class _Translation:
         raise self.bad("a class [ is not closed")
 
     def escape(self, *, inside: bool) -> str:
-        """What follows a backslash."""
+        """Translate an escape; `inside`: within a class in brackets."""
         rest = self.text[self.at + 1 :]
         sign = rest[:1]
         if sign == "Q":
@@ -161,7 +165,7 @@ class _Translation:
         return re.escape(sign)
 
     def of_class(self, prop: re.Match[str], inside: bool) -> str:
-        """A class by its name."""
+        """Translate a class given by its name."""
         name = prop[2] or prop[3]
         if name not in CLASSES:
             raise self.refuse(f"the class \\{prop[0]}")

@@ -1,7 +1,7 @@
-"""The columns of ``kafka-wire``: the JVM connector's, in its order, and what a record batch's head says on request.
+"""Defines the columns of ``kafka-wire``: the JVM connector's, in its order, and on request the fields of a record batch's header.
 
-default   key value topic partition offset timestamp timestampType
-asked     headers (includeHeaders) · leaderEpoch producerId producerEpoch sequence isTransactional (extraColumns)
+default      key value topic partition offset timestamp timestampType
+on request   headers (includeHeaders) · leaderEpoch producerId producerEpoch sequence isTransactional (extraColumns)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NO_TIME = -1
 
 
 def timestamp(batch: Batch, columns: pa.RecordBatch) -> pa.Array:
-    """The record's time; -1 ms where it has none, as Java has it."""
+    """Return the records' times; -1 ms where a record has none, as Java has it."""
     times = columns.column("timestamp")
     return times.fill_null(one(NO_TIME, pa.int64()).cast(times.type)) if times.null_count else times
 

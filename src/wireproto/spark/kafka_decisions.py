@@ -1,17 +1,17 @@
-"""What the driver of an exactly-once sink has decided: one record a micro-batch, in a compacted topic.
+"""Stores the decisions of an exactly-once sink's driver: one record for each micro-batch, in a compacted topic.
 
-    key              value, JSON; both keys of a prefix in the same partition of 16
+    key              value, JSON; all keys of a prefix are in one of the first 16 partitions
     <prefix>         {"id": …, "query": …, "batch": …, "run": …, "transactions": [[name within the run, producer id, epoch, joins], …],
                       "others": {query: its last micro-batch that was decided, …}, "topics": {topic: [partition, …], …}}
     <prefix>/ended   {"id": …}: all transactions of that decision are committed
-    <prefix>/fence   null: what stands before it was decided before whoever wrote it had the driver's name
+    <prefix>/fence   null: everything before it was decided before its writer had the driver's name
 
 Each is written in a transaction of the driver's. The decision is the commit point: before it is committed nothing of the micro-batch is
-seen, and once it is all of it will be. It is found by reading back from the partition's end, which is soon done, for a micro-batch's own
-decision is among the last.
+visible, and once it is, all of it will be. It is found by reading back from the partition's end, which is quick, since a micro-batch's own
+decision is among the last records.
 
-May assume: who reads has taken the driver's transactional name just now, so that no decision of an earlier driver is on its way. Must not:
-take what cannot be read yet, because another sink's driver has a transaction open before it, for what is not there.
+A reader of decisions must have taken the driver's transactional name just now, so that no decision of an earlier driver is in flight. It
+must not take a decision for absent which cannot be read yet since another sink's driver has a transaction open before it.
 """
 
 from __future__ import annotations
@@ -46,19 +46,24 @@ PARTITIONS = 16
 _COPIES = 3
 _CONFIG = {"cleanup.policy": "compact", "segment.ms": "3600000", "min.cleanable.dirty.ratio": "0.1"}
 _BACK = (100, 10_000)
-"""Offsets from the end that are read first; then all."""
+"""Numbers of offsets before the end that are read first; if the decision is not in them, all are read."""
 _TOPIC_RESOURCE = 2
 _MOMENT = 1.0
-"""Seconds in which what was committed can be read, unless brokers have left it open."""
+"""Seconds in which committed records become readable, unless brokers have left their transaction open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision(Decided[OpenTransaction]):
-    """See `exactly.Decided`. `topics`: the partitions that its transactions wrote to."""
+    """A decision of Kafka's sink; see `exactly.Decided`.
+
+    Attributes:
+        topics: the partitions that its transactions wrote to, by topic.
+    """
 
     topics: Mapping[str, Sequence[int]] = field(default_factory=dict, hash=False)
 
     def to_json(self) -> bytes:
+        """Return the record's value; raises ValueUnsupported for transactions of two runs."""
         run = self.transactions[0].name.rpartition("/")[0] if self.transactions else ""
         if any(one.name.rpartition("/")[0] != run for one in self.transactions):
             raise ValueUnsupported("transactions of two runs in one decision")
@@ -68,7 +73,11 @@ class Decision(Decided[OpenTransaction]):
 
     @classmethod
     def from_json(cls, text: bytes, ended: str | None) -> Decision:
-        """Raises Malformed."""
+        """Parse the record's value; raises Malformed.
+
+        Args:
+            ended: the id of the last decision that is noted as ended.
+        """
         try:
             found = json.loads(text)
             run, rows = found["run"], found["transactions"]
@@ -83,6 +92,7 @@ class Decisions:
     """The decisions of one prefix.
 
     Args:
+        client: of the driver. topic: where decisions are stored. prefix: the sink's transactionalIdPrefix.
         timeout: seconds for each call.
     """
 
@@ -95,7 +105,11 @@ class Decisions:
         self.partition = zlib.crc32(self._key) % PARTITIONS
 
     def prepare(self) -> None:
-        """Make the topic, behind the first transactional name, unless it is there. Raises OptionError for one that keeps no decisions."""
+        """Create the topic unless it exists; called after the driver's first transactional name was taken.
+
+        Raises:
+            OptionError: the topic has too few partitions.
+        """
         admin = self._client.admin()
         try:
             info = admin.describe_topic(self.topic, timeout=self._timeout)
@@ -108,12 +122,13 @@ class Decisions:
             )
 
     def _make(self, admin: KafkaAdmin) -> None:
-        """With as many copies as the cluster keeps its transactions in, and not what a topic is given that asks for none.
+        """Create the topic with as many replicas as the cluster keeps of its transaction log, instead of the default for new topics.
 
-        While nodes are away it may be fewer. One copy may always be away: decisions of a topic whose copies all had to be there would wait.
+        While nodes are away it may be fewer. min.insync.replicas is one less than the replicas: with one replica away decisions can still
+        be written.
         """
         most = _COPIES
-        with suppress(UnknownTopicOrPartition, AuthError):  # the embedded broker has none; who writes need not have a right to it
+        with suppress(UnknownTopicOrPartition, AuthError):  # the embedded broker has no such topic; a writer may lack the right to see it
             kept = admin.describe_topic(STATE, timeout=self._timeout)
             most = max(len(part.details["replicas"]) for part in kept.partitions)
         copies = min(most, len(self._client.request(DescribeClusterRequest(), timeout=self._timeout).brokers))
@@ -122,10 +137,15 @@ class Decisions:
             admin.create_topic(self.topic, partitions=PARTITIONS, replication=copies, config=config, timeout=self._timeout)
 
     def find(self, work: KafkaTransactions) -> Decision | None:
-        """The last decision; None: there is none. Raises TimedOut where a transaction is open in the partition for as long.
+        """Return the last decision, or None where there is none.
 
-        It stands before a record that is written now, by the driver's own transactions: a node that was frozen while others took over, and
-        still takes itself for the partition's leader, would answer with an older end of the log, but cannot store anything.
+        It is searched before a record that the driver's own transaction writes now: a node that was frozen while others took over, and
+        still takes
+        itself for the partition's leader, would answer with an older end of the log, but cannot store anything.
+
+        Raises:
+            TimedOut: another transaction stays open in the partition, so that it cannot be read up to that record.
+            Malformed: a decision cannot be parsed. OptionError: there is none, and the topic's cleanup.policy is not compact.
         """
         deadline = time.monotonic() + self._timeout
         key = (self.topic, self.partition)
@@ -142,14 +162,15 @@ class Decisions:
         return None
 
     def _decision(self, found: dict[bytes, bytes | None]) -> Decision | None:
+        """Make the decision from the records found by key."""
         text, mark = found.get(self._key), found.get(self._ended)
-        if text is None:  # none was made, or it was dropped
+        if text is None:  # no decision was made, or it was dropped
             self._must_keep()
             return None
         return Decision.from_json(text, json.loads(mark)["id"] if mark else None)
 
     def _read(self, start: LogOffset, stop: LogOffset, deadline: float) -> Iterator[tuple[bytes | None, bytes | None]]:
-        """Keys and values of committed records."""
+        """Yield keys and values of committed records; raises TimedOut at the deadline."""
         if start >= stop:
             return
         key = (self.topic, self.partition)
@@ -163,7 +184,7 @@ class Decisions:
                     raise TimedOut(f"{self.topic}-{self.partition} cannot be read from {at} up to {stop}: a transaction is open there")
 
     def _must_keep(self) -> None:
-        """Raises OptionError where the topic forgets what is old."""
+        """Raise OptionError where the topic deletes old records; where that may not be seen, log a warning."""
         resource = DescribeConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=self.topic, configuration_keys=("cleanup.policy",))
         (found,) = self._client.request(DescribeConfigsRequest(resources=(resource,)), timeout=self._timeout).results
         if found.error_code:
@@ -174,27 +195,31 @@ class Decisions:
             raise OptionError(f"the topic {self.topic} has cleanup.policy={policy}, so that it forgets decisions: set it to compact")
 
     def decide(self, turn: Transaction[Any], decision: Decision) -> Receipt:
-        """Put a decision into the driver's transaction."""
+        """Send a decision in the driver's transaction."""
         return self._put(turn, self._key, decision.to_json())
 
     def end(self, turn: Transaction[Any], decision: Decision) -> Receipt:
-        """Note that all of a decision is carried out; in the driver's transaction too, for one that was fenced must not note anything."""
+        """Send the note that a decision is carried out; in the driver's transaction, so that a fenced driver cannot write it."""
         return self._put(turn, self._ended, json.dumps({"id": decision.number}).encode())
 
     def drop(self, turn: Transaction[Any]) -> Receipt:
-        """Forget the prefix."""
+        """Send tombstones for the prefix's decision."""
         self._put(turn, self._key, None)
         return self._put(turn, self._ended, None)
 
     def _put(self, turn: Transaction[Any], key: bytes, value: bytes | None) -> Receipt:
+        """Send a record to the prefix's partition."""
         return turn.send(value, topic=self.topic, key=key, partition=self.partition, timeout=self._timeout)
 
     def stand(self, work: KafkaTransactions, sent: Receipt, timeout: float | None = None) -> None:
-        """Wait until what was committed here is over. Where brokers have left it open (`kafka_hanging`), it ends as the driver's next
-        transaction in this partition does; so that it ends, such a one is made.
+        """Wait until the transaction in which a record was committed is not open in the partition any more.
 
+        Where brokers have left it open (`kafka_hanging`), it ends with the driver's next transaction in this partition; so one is made.
+
+        Args:
+            work: the driver's transactions. sent: receipt of the record. timeout: seconds; None: the decisions' own.
         Raises:
-            TimedOut: it does not.
+            TimedOut: it is still open.
         """
         deadline = time.monotonic() + (self._timeout if timeout is None else timeout)
         place = sent.position(self._timeout)
@@ -210,7 +235,10 @@ class Decisions:
                 asked = time.monotonic() + _MOMENT
 
     def _over(self, producer: int, place: Position, timeout: float) -> bool:
-        """Whether no transaction of this producer is open there: what others have open before it holds readers up, and changes nothing."""
+        """Return whether this producer has no transaction open up to this position.
+
+        Transactions of others that are open before it delay readers, but change nothing.
+        """
         admin, key = self._client.admin(), (self.topic, self.partition)
         if admin.positions(self.topic, {key: LATEST}, committed=True, timeout=timeout)[key] > place:
             return True

@@ -1,21 +1,22 @@
-"""Kafka's exactly-once sink: a transaction a task attempt, one decision a micro-batch, and the end of all of them by the driver.
+"""Writes to Kafka exactly once: a transaction for each task attempt, one decision for each micro-batch, all ended by the driver.
 
-    driver    check     take the driver's name: an older driver is fenced; carry out a decision that was left; roll back what else is open
-    task      begin     nothing, where its micro-batch is decided; else a transaction under a name that no attempt beside it has
-              finish    all is stored; the transaction is handed over, open: (name, producer id, epoch)
+    driver    check     take the driver's name, which fences an older driver; carry out a decision that was left; roll back what else is
+    open
+    task      begin     nothing, where its micro-batch is decided; else a transaction under a name that no concurrent attempt has
+              finish    everything is stored; the transaction is handed over, open: (name, producer id, epoch)
     driver    commit    D1  the decision, in a transaction of the driver's name: the commit point
-                        D2  commit each transaction that it names; then note that, and roll back what losers have left
+                        D2  commit each transaction that it names; then note that, and roll back what other attempts have left
               abort     of an undecided micro-batch: roll back each
 
-Whatever a replay computes, and however it is cut into tasks: a micro-batch whose decision was made is not written again, and of one whose
-was not nothing is seen. What stands between the decision and the end of D2 for longer than `kafka.transaction.timeout.ms` is rolled back by
-its coordinators: then the query fails with the list, or its tasks are written again (`onExpired`).
+Whatever a replay computes, and however it is cut into tasks: a micro-batch that was decided is not written again, and nothing is visible of
+one that was not. Transactions that are decided but not committed (D2) within `kafka.transaction.timeout.ms` are rolled back by their
+coordinators: then the query fails with the list, or its tasks are written again (`onExpired`).
 
     killed                      before D1                              between D1 and the end of D2        behind it
     driver                      all is rolled back at the next start   the next start carries it out       the tasks skip
-    worker                      its attempt is in no decision          nobody uses a chosen one's name     the same
+    worker                      its attempt is in no decision          a chosen attempt's name is unused   the same
 
-May assume: Kafka 3.0. Must not: use an attempt's name for another one while its transaction may be open, or read a decision before the
+Kafka 3.0 is needed. An attempt's name must not be used again while its transaction may be open, and decisions must not be read before the
 driver's name is taken.
 """
 
@@ -51,11 +52,16 @@ if TYPE_CHECKING:
 
 _LEAST, _PART = LEAST, PART
 _SLOTS = 8
-"""A task's names serve again in each eighth micro-batch, for each eighth attempt of the Spark: coordinators keep a name for a week."""
+"""A task's names are used again in every eighth micro-batch, for every eighth of Spark's attempts: coordinators keep a name for a week."""
 
 
 class ExactlyOnce(KafkaSink):
-    """Rows to Kafka, each once."""
+    """Writes rows to Kafka, each exactly once.
+
+    Attributes:
+        prefix: of all transactional names. plan: what `check` found, for the tasks.
+        apart: whether names of attempts are unique to this micro-batch, since transactions of earlier attempts may still be open.
+    """
 
     settings: KafkaWriteSettings
 
@@ -63,15 +69,24 @@ class ExactlyOnce(KafkaSink):
         super().__init__(settings, schema)
         self.prefix = settings.prefix or f"wireproto-{uuid.uuid4().hex}"  # of a batch write, whose sink is pickled to its end
         self.plan: Plan | None = None
-        self.apart = False  # names of attempts are this micro-batch's alone: what earlier ones have left may be open
+        self.apart = False
 
     def leading(self, client: KafkaClient) -> Leading:
+        """Return the driver's steps with this client."""
         allowed = float(self.options["transaction_timeout"])
         return Leading(client, self.settings.decisions, self.prefix, self.settings.timeout, allowed)
 
     # --- the driver, before ---
 
     def check(self, client: Client, *, stream: bool) -> None:
+        """Take the driver's name, finish what earlier drivers left, and plan the micro-batch.
+
+        Raises:
+            OptionError: brokers are older than 3.0, a stream has no prefix, or the topic of decisions cannot keep them.
+            Fenced: another driver took the name meanwhile. Aborted: what was decided was rolled back for taking too long.
+            OutcomeUnknown: coordinators have forgotten decided transactions. InvalidTransactionTimeout: brokers do not allow the
+                transactions' time.
+        """
         super().check(client, stream=stream)
         need(client, "option exactlyOnce", "3.0", "leave it out: then records are written at least once", ListTransactionsRequest)
         must_have_a_name(self.settings.prefix, stream=stream)
@@ -94,7 +109,10 @@ class ExactlyOnce(KafkaSink):
         self.plan = Plan.after(driver, found, again, numbers(again))
 
     def _taken(self, client: KafkaClient, name: str) -> Identity:
-        """Have the driver's name; asks for as much time as the tasks will, so that what they cannot have shows here."""
+        """Take the driver's name, and return its identity.
+
+        It asks for the time that tasks' transactions will ask for, so that a time that brokers do not allow fails here.
+        """
         try:
             with client.transactions(name, timeout=self.settings.timeout) as first:
                 return first.identity
@@ -104,10 +122,12 @@ class ExactlyOnce(KafkaSink):
             raise
 
     def _carried_out(self, leading: Leading, work: KafkaTransactions, decision: Decision) -> tuple[OpenTransaction, ...]:
-        """Commit what was decided.
+        """Commit the transactions of a decision.
 
         Returns:
-            those whose rows have to be written again. Raises Aborted for them where `onExpired` does not say so.
+            those whose rows have to be written again.
+        Raises:
+            Aborted: some were rolled back, and `onExpired` does not say to write them again.
         """
         lost = leading.carried_out(work, decision)
         decision.judged(lost, numbers(lost), SETTING, "kafka-wire", again=self.settings.again)
@@ -116,6 +136,7 @@ class ExactlyOnce(KafkaSink):
     # --- a task ---
 
     def begin(self, client: Client, task: Task) -> Session | None:
+        """Begin an attempt's transaction; None where the task's rows are committed already."""
         assert self.plan is not None
         if self.plan.skips(task):
             return None
@@ -126,6 +147,13 @@ class ExactlyOnce(KafkaSink):
     # --- the driver, behind ---
 
     def commit(self, messages: list[Written | None], batch: int | None) -> None:
+        """Decide the micro-batch, then commit its tasks' transactions.
+
+        Raises:
+            Aborted: a transaction is over, or nearly so: nothing is decided; or it was decided and rolled back for its time. Fenced:
+                another driver
+                has the name.
+        """
         handed, facts = handed_over(messages)
         if not handed:
             return
@@ -152,20 +180,23 @@ class ExactlyOnce(KafkaSink):
         handed, _ = handed_over(messages)
         with self.open() as opened:
             leading = self.leading(cast("KafkaClient", opened))
-            with leading.transactions() as work:  # whoever decides is fenced, so that what is found stays so
+            with leading.transactions() as work:  # fences a driver that is deciding, so that what is found does not change
                 found = leading.decisions.find(work)
                 decided = () if found is None else found.transactions
                 leading.roll_back(set(handed) - set(decided))
                 kept, past = ((), decided) if found is None or found.ended else (decided, ())
                 leading.fence_others(work.identity, kept)
                 leading.look_through(work.identity, {}, kept=kept, decided=past)
-                if found is not None and not found.ended:  # of a batch write there is no next start that would do so
+                if found is not None and not found.ended:  # a batch write has no next start that would do so
                     self._carried_out(leading, work, found)
 
 
 class Attempt(TopicSession):
-    """One task's transaction. It has its name from the beginning: an attempt that hangs and wakes when the name serves another one takes it
-    from nobody, and is fenced."""
+    """One task's transaction.
+
+    It takes its name when it begins: an attempt that hangs and wakes up when the name is in use again takes it from no other one, and is
+    fenced.
+    """
 
     sink: ExactlyOnce
 
@@ -176,21 +207,28 @@ class Attempt(TopicSession):
         super().__init__(sink, cast("Client", client))
 
     def opened(self) -> TopicsProducer[Any]:
-        return cast("TopicsProducer[Any]", self._turn)  # `send_batch` is all that is asked of it
+        """Return the transaction, which takes rows as a producer does."""
+        return cast("TopicsProducer[Any]", self._turn)  # only `send_batch` is called
 
     def finish(self) -> Written:
+        """Wait until everything is stored, hand the transaction over to the driver, and return the commit message."""
         assert self.sink.plan is not None
         handed = self._turn.hand_over(timeout=self.sink.settings.timeout)
-        self.abort()  # which leaves it open now
+        self.abort()  # closes the role; the transaction stays open, since it was handed over
         return Written(self.rows, self.sink.plan.facts(handed, self._task))
 
     def abort(self) -> None:
+        """Close the transaction, which rolls it back unless it was handed over; errors are ignored."""
         with suppress(WireprotoError):  # the task fails with its own error, and the driver rolls back what is left
             self._work.close(1.0)
 
 
 def under_way(one: OpenTransaction, state: Any) -> bool:
-    """Whether it can still be committed, and has the time for that."""
+    """Return whether the transaction can still be committed, and has enough time left for that.
+
+    Args:
+        one: as its task handed it over. state: what its coordinator knows of it.
+    """
     left = state.started / 1000 + state.timeout - time.time() if state.started is not None else state.timeout
     too_late = late(left, state.timeout, _LEAST, _PART)
     return (state.state, state.producer_id, state.producer_epoch, too_late) == ("Ongoing", one.producer_id, one.producer_epoch, False)

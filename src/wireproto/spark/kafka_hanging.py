@@ -1,22 +1,23 @@
-"""What partitions still have open of a sink's transactions though their coordinators have ended them: it is found, and ended there.
+"""Ends transactions of a sink that are still open in partitions although their coordinators have ended them.
 
-    EndTxn       the coordinator notes how the transaction ends, and answers
+    EndTxn       the coordinator notes how the transaction ends, and answers;
                  then it has each partition's leader write the marker, and notes that all of them did
-    Kafka 4.3    a partition that has no leader just then is passed over, as if it were deleted (KAFKA-20734): there it stays open for ever
+    Kafka 4.3    a partition that has no leader just then is skipped, as if it were deleted (KAFKA-20734): the transaction stays open there
 
-Readers of committed records wait behind such a one; and when the next transaction of that producer ends in that partition, it ends with
-that, as whatever that is. So it is looked for before what was decided is noted as carried out, and before names of attempts serve again.
+Readers of committed records wait behind such a transaction; and when the next transaction of that producer ends in that partition, the open
+one ends with it, in the same way: committed or rolled back. So open ones are looked for before a decision is noted as carried out, and
+before names of attempts are used again.
 
     found open                 its coordinator says                                it is
-    one that is committed      whatever                                            committed
+    one that is committed      anything                                            committed
     another one                CompleteCommit, of that epoch or the next           committed
                                PrepareCommit, PrepareAbort                         waited for
                                CompleteAbort, Empty, or of a later transaction     rolled back
-                               Ongoing, or the producer is nobody's that we know   left alone
+                               Ongoing, or the producer is of no name of ours      left alone
 
-What it is: the look, which costs two requests a leader while nothing is open, and the markers that are missing.
-May assume: its caller tells who leads the query (`leads`), for who writes a marker is not asked. Must not: end what a coordinator has yet
-to end, or what another program has open.
+This module looks for them, which costs two requests to each leader while nothing is open, and writes the missing markers. Brokers do not
+check which program writes a marker, so its caller checks that this driver still leads the query (`leads`). It must not end a transaction
+that its coordinator has yet to end, or that another program has open.
 """
 
 from __future__ import annotations
@@ -42,16 +43,20 @@ Topics = Mapping[str, Collection[int] | None]
 """Partitions by topic; None: all of them."""
 _UNDER_WAY = "Ongoing"
 _ENDING = ("PrepareCommit", "PrepareAbort")
-KNOWN = "KAFKA-20734"
+KNOWN = "KAFKA-20734"  # the defect's issue, for logs and errors
 
 
 class Unseen(AuthError):
-    """Something is open, and whose it is may not be seen."""
+    """A transaction is open, and this user may not see whose it is."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Held:
-    """A transaction that is open in a partition; `start`: where it begins there."""
+    """A transaction that is open in a partition.
+
+    Attributes:
+        start: the offset at which it begins there.
+    """
 
     topic: str
     partition: int
@@ -61,7 +66,7 @@ class Held:
 
 
 def topics_of(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """By topic."""
+    """Group partitions by topic."""
     found: dict[str, list[int]] = {}
     for topic, number in sorted(set(partitions)):
         found.setdefault(topic, []).append(number)
@@ -69,7 +74,7 @@ def topics_of(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def joined(one: Topics, other: Topics) -> dict[str, Collection[int] | None]:
-    """The partitions of both."""
+    """Return the partitions of both."""
     found: dict[str, Collection[int] | None] = dict(one)
     for topic, numbers in other.items():
         before = found.get(topic, ())
@@ -88,18 +93,24 @@ def mend(
     decided: Iterable[OpenTransaction] = (),
     kept: Iterable[OpenTransaction] = (),
 ) -> bool:
-    """End what hangs in these partitions of transactions whose names match; see the module.
-
-    Returns:
-        when none of them is open there but what is left alone, and those that are to be `kept`; False: there is more that cannot be seen.
+    """End transactions that hang in these partitions and whose names match; see the module.
 
     Args:
-        leads: called before anything is ended, raises where another driver leads by now.
-        decided: those that coordinators have committed, and are through with.
-        blind: seconds for transactions to end that cannot be seen; 0: they are told, and left.
+        admin: of the driver's client. topics: partitions to look at. names: pattern of the attempts' transactional names.
+        timeout: seconds for everything.
+        leads: called before a transaction is ended; raises where another driver leads by now.
+        blind: seconds to wait for open transactions to end where this user may not see whose they are; 0: that is logged, and they are
+            left.
+        decided: transactions that coordinators have committed, all markers written.
+        kept: transactions that are still to be committed, and are left alone.
+    Returns:
+        True when no others than those left alone and those `kept` are open there; False where that is not known: this user may not see whose
+        they are, or a coordinator is moving.
     Raises:
-        TimedOut: coordinators are still at it, or a partition has no leader.
-        AuthError: it takes the right to read a topic to see whose transaction is open there (`blind`), and to alter the cluster to end it.
+        TimedOut: coordinators are still writing markers, or a partition has no leader.
+        AuthError: the user lacks the right to read a topic, to see whose transaction is open there (with `blind`), or to alter the cluster,
+            to
+            end it.
     """
     begun = time.monotonic()
     deadline = begun + timeout
@@ -120,7 +131,7 @@ def mend(
         if not held:
             return True
         known = _known(admin, {one.producer_id for one in held}, names, deadline)
-        left: dict[Held, bool | None] = {}  # whether it is to be committed; None: not known yet
+        left: dict[Held, bool | None] = {}  # by transaction, whether to commit it; None: not known yet
         for one in held:
             who = (one.producer_id, one.producer_epoch)
             if who in spared:
@@ -134,7 +145,7 @@ def mend(
         if not left:
             return known is not None
         gone = {one: commit for one, commit in left.items() if commit is not None and before.get(one) is commit}
-        if gone:  # their coordinators had ended them before they were seen here once more
+        if gone:  # their coordinators had ended them before this look found them still open
             leads()
             for one in sorted(gone):
                 _end(admin, one, gone[one], deadline)
@@ -147,18 +158,20 @@ def mend(
 
 
 def _known(admin: KafkaAdmin, ids: set[int], names: re.Pattern[str], deadline: float) -> dict[int, TransactionInfo] | None:
-    """What coordinators know, by producer id, of the names that match; None: one is moving."""
+    """Return what coordinators know of the transactions with matching names, by producer id; None while a coordinator is moving."""
     listed = [one.name for one in admin.list_transactions(producer_ids=ids, timeout=_left(deadline)) if names.fullmatch(one.name)]
     try:
         found = admin.describe_transactions(listed, timeout=_left(deadline))
-    except TransactionalIdNotFound:  # of one who takes itself for the coordinator yet
+    except TransactionalIdNotFound:  # from a node that was the coordinator before and does not know yet that it is not any more
         return None
     return {one.producer_id: one for one in found.values()}
 
 
 def _committed(one: Held, info: TransactionInfo) -> bool:
-    """Whether what its coordinator says of the name is said of this transaction, and that it was committed. Level 2 raises the epoch with
-    the end."""
+    """Return whether the coordinator's answer is about this transaction, and says that it was committed.
+
+    Transaction version 2 (KIP-890) raises the epoch when a transaction ends.
+    """
     return info.state == "CompleteCommit" and info.producer_epoch - one.producer_epoch in (0, 1)
 
 
@@ -166,11 +179,12 @@ def marked(states: Callable[[float], Mapping[str, TransactionInfo]], timeout: fl
     """Wait until coordinators have had all markers written of transactions that they ended.
 
     Args:
-        states: called with seconds, tells what coordinators know of them, as `KafkaAdmin.describe_transactions` does.
+        states: called with seconds; returns what coordinators know of them, as `KafkaAdmin.describe_transactions` does.
+        timeout: seconds.
     Returns:
         what they know then.
     Raises:
-        TimedOut.
+        TimedOut: markers are still missing.
     """
     deadline = time.monotonic() + timeout
     waits = Waits(SOON)
@@ -187,7 +201,7 @@ def marked(states: Callable[[float], Mapping[str, TransactionInfo]], timeout: fl
 
 
 def _open(admin: KafkaAdmin, topics: Topics, deadline: float) -> set[Held]:
-    """What is open in these partitions. Of topics that are gone that is nothing."""
+    """Return the transactions that are open in these partitions; topics that do not exist have none."""
     found: set[Held] = set()
     for topic, numbers in topics.items():
         try:
@@ -210,6 +224,7 @@ def _open(admin: KafkaAdmin, topics: Topics, deadline: float) -> set[Held]:
 
 
 def _end(admin: KafkaAdmin, one: Held, commit: bool, deadline: float) -> None:
+    """Write the marker of a transaction in one partition, if it is still open there."""
     place = f"{one.topic}-{one.partition}"
     what = f"producer {one.producer_id}'s transaction open in {place}, which its coordinator has ended, as Kafka 4.3 does ({KNOWN})"
     logger.warning("kafka-wire: brokers have left %s: it is %s there", what, "committed" if commit else "rolled back")
@@ -220,7 +235,7 @@ def _end(admin: KafkaAdmin, one: Held, commit: bool, deadline: float) -> None:
             if (found.producer_id, found.producer_epoch, found.transaction_start) == what_it_is:
                 mark(key, found, timeout=_left(deadline))
     except (InvalidProducerEpoch, TransactionCoordinatorFenced, UnknownTopicOrPartition):
-        return  # another marker came first, or the topic is gone; what is there now is looked at again
+        return  # another marker came first, or the topic is gone; the caller looks again
     except AuthError as why:
         remedy = "readers of committed records wait there. To end it takes the right to alter the cluster"
         why.text = f"brokers have left {what}; {remedy}: {why.text}"

@@ -1,16 +1,17 @@
-"""The options of ``kafka-wire``: the JVM connector's names, and Java's client configuration made ours.
+"""Reads the options of ``kafka-wire``: the JVM connector's names, and Java's client configuration, converted to options of our client.
 
-What it is: `read_options` and `write_options` sort one Spark option map; `client_config` maps what stands behind ``kafka.``. What changes
-what is read, written or trusted is mapped or refused; what only tunes Java's own client (buffers, metrics, group membership) is taken
-and has no effect.
+`read_options` and `write_options` sort one Spark option map; `client_config` converts the options that begin with ``kafka.``. Options that
+change what is read, written or trusted are converted or refused; those that only tune Java's own client (buffers, metrics, group
+membership) are accepted and have no effect.
 
     kafka.bootstrap.servers              host:port, separated by commas
     assign | subscribe | subscribePattern     one of them
-    groupIdPrefix, kafka.group.id        taken: ranges are read without a group. commitOffsetsToGroup names one to commit to, for lag tools
+    groupIdPrefix, kafka.group.id        accepted: ranges are read without a group. commitOffsetsToGroup names one to commit to, for lag
+    tools
     kafkaConsumer.pollTimeoutMs, fetchOffset.numRetries, fetchOffset.retryIntervalMs
     topic                                the writer's, for rows without a column of that name
 
-May assume nothing of Spark. Must not open a connection, or put a password into an error.
+This module knows nothing of Spark. It must not open a connection, or put a password into an error.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from .options import SHARED, Options, ReadSettings, read_settings
 OWN = "kafka."
 _TEN_YEARS = 315_360_000
 _API_TIMEOUT = (
-    60.0  # Java's default.api.timeout.ms, twice the client's own: how long the driver of a stream waits for brokers that are away
+    60.0  # seconds: Java's default.api.timeout.ms, twice our client's: how long the driver of a stream waits for brokers that are away
 )
 SERVERS = "kafka.bootstrap.servers"
 STRATEGIES = ("assign", "subscribe", "subscribePattern")
@@ -48,7 +49,7 @@ READERS = (
 )
 WRITERS = ("topic", "includeTimestamp", "writeTimeout", "exactlyOnce", "transactionalIdPrefix", "decisionTopic", "onExpired")
 DECISIONS = "__wireproto_sinks"
-"""The writer's decisionTopic, unless another one is named."""
+"""Default of the writer's option decisionTopic."""
 
 REFUSED = {
     "auto.offset.reset": "set the source option startingOffsets to earliest or latest: Spark keeps the offsets, not a consumer",
@@ -85,11 +86,12 @@ WITHOUT_EFFECT = re.compile(
 
 
 def milliseconds(text: str) -> float:
+    """Convert text in milliseconds to seconds."""
     return int(text) / 1000
 
 
 def choice(**names: Any) -> Callable[[str], Any]:
-    """A converter for a word."""
+    """Make a converter that takes one of these words (in any case, with "-" for "_") and raises ValueError for others."""
 
     def find(text: str) -> Any:
         try:
@@ -142,7 +144,11 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 
 def read_options(options: Options) -> ReadSettings:
-    """What reading needs; the writer's own options are passed over."""
+    """Take what reading needs; the writer's own options are accepted and ignored.
+
+    Raises:
+        OptionError: an option is missing, unknown, or has a value that it cannot have.
+    """
     given = {name: text for name in STRATEGIES if (text := options.text(name)) is not None}
     if len(given) != 1:
         options.nearly(STRATEGIES)
@@ -166,7 +172,13 @@ def read_options(options: Options) -> ReadSettings:
 
 
 def chosen(strategy: str, text: str) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Topics by name, and what else of the settings chooses partitions."""
+    """Return topics by name, and the other ReadSettings attributes that choose partitions.
+
+    Args:
+        strategy: "assign", "subscribe" or "subscribePattern". text: the option's text.
+    Raises:
+        OptionError: the text chooses nothing, or cannot be parsed.
+    """
     if strategy == "assign":
         assigned = assignment(text)
         return (), {"assigned": assigned}
@@ -182,7 +194,7 @@ def chosen(strategy: str, text: str) -> tuple[tuple[str, ...], dict[str, Any]]:
 
 
 def assignment(text: str) -> tuple[TopicPartition, ...]:
-    """Read ``{"topicA":[0,1]}``."""
+    """Parse ``{"topicA":[0,1]}``; raises OptionError."""
     if not text.startswith("{"):
         raise OptionError(f"No topicpartitions to assign: option 'assign' is {text!r}; it takes JSON like {{\"topicA\":[0,1]}}")
     try:
@@ -195,21 +207,23 @@ def assignment(text: str) -> tuple[TopicPartition, ...]:
 
 
 def bootstrap(options: Options) -> str:
-    """The URL of the cluster."""
+    """Return the URL of the cluster from kafka.bootstrap.servers; raises OptionError where it is missing."""
     servers = options.text(SERVERS)
     if not servers:
         raise OptionError(f"Option '{SERVERS}' must be specified: host:port[,host:port]")
     if re.match(r"kafka(\+\w+)?://", servers):
         return servers
-    # Java takes the listener's name before an address, and looks at the address alone
+    # Java accepts a listener's name before an address, and ignores it
     return "kafka://" + ",".join(re.sub(r"^[\w%.-]*://", "", part.strip()) for part in servers.split(","))
 
 
 def client_config(config: Mapping[str, str]) -> dict[str, Any]:
-    """Java's client configuration as options of our client.
+    """Convert Java's client configuration to options of our client.
 
+    Args:
+        config: options without their prefix ``kafka.``.
     Raises:
-        OptionError: what cannot be had here, with the remedy; what is unknown to both.
+        OptionError: an option that is not supported here, with its remedy; one that neither client knows; a value that it cannot have.
     """
     ours = {field.name for field in dataclasses.fields(KafkaOptions)}
     found: dict[str, Any] = {}
@@ -232,7 +246,7 @@ def client_config(config: Mapping[str, str]) -> dict[str, Any]:
 
 
 def security(config: Mapping[str, str]) -> dict[str, Any]:
-    """Java's names of TLS and SASL as ours."""
+    """Convert Java's TLS and SASL options to ours; raises OptionError."""
     found: dict[str, Any] = {}
     protocol = config.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
@@ -262,7 +276,7 @@ def security(config: Mapping[str, str]) -> dict[str, Any]:
 
 
 def sasl(config: Mapping[str, str]) -> dict[str, Any]:
-    """The mechanism and its credentials."""
+    """Convert the SASL mechanism and its credentials; raises OptionError."""
     mechanism = config.get("sasl.mechanism", "GSSAPI").upper()
     if mechanism not in MECHANISMS:
         raise OptionError(f"option kafka.sasl.mechanism is {mechanism!r} (GSSAPI is Java's default); there are {', '.join(MECHANISMS)}")
@@ -273,7 +287,11 @@ def sasl(config: Mapping[str, str]) -> dict[str, Any]:
 
 
 def jaas(text: str, mechanism: str) -> dict[str, Any]:
-    """Credentials in a JAAS string: ``…LoginModule required username="u" password="p";``"""
+    """Parse the credentials of a JAAS string, ``…LoginModule required username="u" password="p";`` – raises OptionError.
+
+    Args:
+        mechanism: the SASL mechanism, whose login module the string must name.
+    """
     head = re.match(r"\s*([\w.$]+)\s+(required|requisite|sufficient|optional)\b", text)
     if head is None:
         raise OptionError('option kafka.sasl.jaas.config does not read: …LoginModule required username="…" password="…";')
@@ -293,7 +311,10 @@ def jaas(text: str, mechanism: str) -> dict[str, Any]:
 
 
 def unsecured_token(claims: Mapping[str, str]) -> str:
-    """An unsigned JSON web token, as Java's own login module makes one for tests; good for ten years, since a query may run long."""
+    """Make an unsigned JSON web token, as Java's own login module makes one for tests.
+
+    It is valid for ten years, since a query may run long.
+    """
     now = int(time.time())
     parts = ({"alg": "none"}, {"iat": now, "exp": now + _TEN_YEARS, **claims})
     return "".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") + "." for part in parts)

@@ -1,8 +1,8 @@
-"""Kafka's sink: the columns of `sink.py`, an idempotent producer with acks=all unless kafka.* says otherwise.
+"""Writes rows to Kafka: the columns of `sink.py`, an idempotent producer with acks=all unless kafka.* says otherwise.
 
-A worker keeps its producer for the tasks that follow, as the JVM connector does: metadata and producer id are asked for once, and
-the first batch of a task need not wait alone for an answer. A task ends with everything acknowledged, so nothing of it is left in the
-producer; one whose task failed is closed and not kept.
+A worker keeps its producer for the tasks that follow, as the JVM connector does: metadata and producer id are requested once, and the
+first batch of a task need not wait alone for an answer. A task ends when everything is acknowledged, so nothing of it is left in the
+producer; the producer of a failed task is closed and not kept.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ if TYPE_CHECKING:
     from .options import Options
     from .write import Session, Task
 
-_KEPT = 16  # topics that a worker keeps ready
+_KEPT = 16  # number of topics whose producers a worker keeps open
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaWriteSettings(WriteSettings):
-    """As the others', and:
+    """What writing to Kafka needs.
 
     Attributes:
-        once: each record is there once; see `kafka_exactly`. prefix: of its transactional names; None: of a batch write, which makes one.
-        decisions: topic of what its drivers decide. again: tasks whose decided transactions took too long are written again.
+        once: whether each record is written exactly once; see `kafka_exactly`.
+        prefix: of its transactional names; None for a batch write, which makes one.
+        decisions: topic of the driver's decisions.
+        again: whether tasks are written again whose decided transactions took too long.
     """
 
     once: bool = False
@@ -44,7 +46,7 @@ class KafkaWriteSettings(WriteSettings):
 
 
 def write_options(options: Options) -> KafkaWriteSettings:
-    """Take the writer's options."""
+    """Take the writer's options; raises OptionError."""
     url = bootstrap(options)
     client = client_config(options.prefixed(OWN))
     client.pop("isolation", None)
@@ -59,10 +61,14 @@ def write_options(options: Options) -> KafkaWriteSettings:
 
 
 class KafkaSink(TopicSink):
-    """Rows to Kafka."""
+    """Writes rows to Kafka, at least once."""
 
     def check(self, client: Client, *, stream: bool) -> None:
-        """Whether brokers are new enough and the topic is there; topics of rows show in the tasks."""
+        """Refuse brokers that are too old, or a topic that does not exist; topics named by rows are checked in the tasks.
+
+        Raises:
+            OptionError: brokers are too old for a column or option. UnknownTopicOrPartition: the topic does not exist.
+        """
         if "headers" in self.columns:
             need(client, "the column headers", "0.11", "drop it", ProduceRequest, 3)
         if self.options.get("idempotence", True) not in (False, "false") and self.options.get("acks", "all") == "all":
@@ -78,6 +84,7 @@ class KafkaSink(TopicSink):
                 raise
 
     def begin(self, client: Client, task: Task) -> Session | None:
+        """Begin a task with the producer that the worker keeps."""
         return KafkaSession(self, client)
 
 
@@ -85,10 +92,12 @@ class KafkaSession(TopicSession):
     """One task, with the producer of the tasks before it."""
 
     def opened(self) -> TopicsProducer[Any]:
+        """Return the producer that the worker keeps, or a new one."""
         kept: TopicsProducer[Any] | None = worker.beside(self.client).pop("producer", None)
         return kept or super().opened()
 
     def finish(self) -> Written:
+        """Wait until everything is acknowledged, and keep the producer for the next task."""
         timeout = self.sink.settings.timeout
         self.out.flush(timeout)
         self.out.keep(_KEPT, timeout)

@@ -1,6 +1,6 @@
-"""What an option or a column needs of Kafka's brokers, asked on the driver, so that an old broker is one clear error before a task starts.
+"""Checks on the driver that Kafka's brokers have what an option or a column needs, so that an old broker is an error before a task starts.
 
-What it is: a look at the versions that a node offered when it was connected to.
+It compares with the API versions that a node offered when the client connected to it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ def need(client: Client, what: str, release: str, remedy: str, message: type[Any
     """Raise OptionError where the cluster does not offer this version of a message.
 
     Args:
-        what: the option or column that needs it. release: of Kafka that has it. remedy: what to do without.
+        what: the option or column that needs it. release: the first of Kafka that has it. remedy: what to do with older brokers.
+        message: class of the request. version: its version.
     """
     kafka = cast("KafkaClient", client)
     newest = kafka.newest(message, timeout=kafka.timeout)

@@ -1,12 +1,14 @@
-"""What a Python source cannot put into Spark's progress reports, facts beside them: lag, and commits on time.
+"""Logs the lag of queries and commits their ends on time, which a Python source cannot do by Spark's progress reports.
 
-What it is: a StreamingQueryListener, added by `watch(spark)`. After each micro-batch it logs one line of JSON a source, with how far the
-query's end lies behind the log's, as the JVM's connector shows it in `metrics`; given a client and a group of Kafka's, it commits the ends
-there at once. The option `commitOffsetsToGroup` commits them when Spark next asks for news: after the trigger's interval.
+`Lag` is a StreamingQueryListener, added by `watch(spark)`. After each micro-batch it logs one line of JSON for each source, with the
+distance
+between the query's end and the log's, which the JVM's connector shows in `metrics`. Given a client and a group of Kafka's, it commits the
+ends there at once. (The option `commitOffsetsToGroup` commits them when Spark next asks for the latest offset: after the trigger's
+interval.)
 
     wireproto.spark INFO {"query": "orders", "batch": 7, "rows": 120, "behind": {"min": 0, "avg": 3.5, "max": 14}}
 
-May assume: offsets that are numbers (Kafka's, RocketMQ's); sources with others have no "behind". Must not: fail a query.
+Offsets must be numbers (Kafka's, RocketMQ's); sources with others have no "behind". A listener must not fail a query.
 """
 
 from __future__ import annotations
@@ -31,9 +33,11 @@ class Lag(StreamingQueryListener):
     """Logs the lag of each source, and commits where it was given a group.
 
     Args:
-        client: of the cluster whose topics the queries read; stays the caller's, who closes it.
-        group: commit the ends of micro-batches to it. Nobody may be a member of it.
-        name: of the query whose ends are committed; None: of every query, so that there should be one.
+        client: of the cluster whose topics the queries read; the caller closes it.
+        group: the ends of micro-batches are committed to it. It must have no members.
+        name: of the query whose ends are committed; None: of every query, so that there should be only one.
+    Raises:
+        OptionError: only one of client and group is given.
     """
 
     def __init__(self, client: KafkaClient | None = None, group: str | None = None, name: str | None = None) -> None:
@@ -43,15 +47,16 @@ class Lag(StreamingQueryListener):
         self._lock = threading.Lock()
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
-        """Nothing is known yet."""
+        """Do nothing: there is no lag yet."""
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """Nothing has changed."""
+        """Do nothing: the lag has not changed."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        """The last micro-batch was facts before."""
+        """Do nothing: the last micro-batch was reported before."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        """Log the lag of each source of the query, and commit its ends."""
         report = event.progress
         for source in report.sources:
             ends, newest = offsets(source.endOffset), offsets(source.latestOffset)
@@ -77,7 +82,7 @@ class Lag(StreamingQueryListener):
 
 
 def offsets(text: str | None) -> dict[tuple[str, int], int] | None:
-    """Offsets of a progress report by partition; None where they are no numbers, or none are facts."""
+    """Parse the offsets of a progress report, by partition; None where they are missing or no numbers."""
     try:
         tree = json.loads(text or "null")
         return {(topic, int(partition)): int(offset) for topic, inner in tree.items() for partition, offset in inner.items()}
@@ -86,7 +91,7 @@ def offsets(text: str | None) -> dict[tuple[str, int], int] | None:
 
 
 def behind(ends: dict[tuple[str, int], int], newest: dict[tuple[str, int], int]) -> dict[str, float]:
-    """How many offsets the partitions still have before them: the least, the mean, the most."""
+    """Return how many offsets the partitions are behind the log's end: the minimum, mean and maximum."""
     gaps = [max(0, end - ends.get(key, 0)) for key, end in newest.items()]
     return {"min": min(gaps), "avg": sum(gaps) / len(gaps), "max": max(gaps)} if gaps else {"min": 0, "avg": 0, "max": 0}
 
@@ -95,9 +100,11 @@ def watch(spark: SparkSession, client: KafkaClient | None = None, group: str | N
     """Log the lag of this session's queries at INFO of the logger ``wireproto.spark``, and commit their ends to a group where one is given.
 
     Args:
-        client, group, name: see `Lag`.
+        client, group, name: as in `Lag`.
     Returns:
-        the listener; ``spark.streams.removeListener`` takes it away.
+        the listener; ``spark.streams.removeListener`` removes it.
+    Raises:
+        OptionError: only one of client and group is given.
     """
     found = Lag(client, group, name)
     spark.streams.addListener(found)

@@ -1,20 +1,20 @@
-"""Options of the Spark formats: Spark's case-insensitive text map to what readers and writers need.
+"""Reads the options of the Spark formats: turns Spark's case-insensitive text map into what readers and writers need.
 
-What it is: `Options`, which hands options out one by one and refuses what nobody asked for, naming near matches; and `ReadSettings`, what
-a log's readers need on driver and in workers. A mistake is an error on the driver that names the option, before any task starts.
-The names that all logs share are those of the JVM's Kafka connector:
+`Options` hands out options one by one and refuses those that no reader or writer asked for, suggesting similar names; `ReadSettings` is
+what a log's readers need on driver and in workers. A mistake is an error on the driver that names the option, before any task starts. The
+names that all logs share are those of the JVM's Kafka connector:
 
     startingOffsets, endingOffsets      ``earliest``, ``latest`` or JSON ``{"topic": {"0": 23, "1": -1}}``: -2 is earliest, -1 latest; for
-                                        Pulsar the text of a position stands for the offset, for RocketMQ a queue's name
-                                        (``broker-a/0``) for the partition
-    startingTimestamp, endingTimestamp  milliseconds, for every partition; go before …OffsetsByTimestamp (JSON, per partition), which go
-                                        before …Offsets
-    startingOffsetsByTimestampStrategy  ``error`` or ``latest``: what a partition without a record that late means
+                                        Pulsar the text of a position takes the place of the offset, for RocketMQ a queue's name
+                                        (``broker-a/0``) that of the partition
+    startingTimestamp, endingTimestamp  milliseconds, for every partition; precede …OffsetsByTimestamp (JSON, per partition), which precede
+                                        …Offsets
+    startingOffsetsByTimestampStrategy  ``error`` or ``latest``: what to do in a partition without a record that late
     failOnDataLoss                      whether records that are gone before they were read fail the query
     minPartitions, maxRecordsPerPartition                                   how ranges are split into tasks
     maxOffsetsPerTrigger, minOffsetsPerTrigger, maxTriggerDelay, maxBytesPerTrigger   how much a micro-batch takes
 
-May assume nothing of Spark but that options are a mapping of text. Must not open a connection.
+This module knows nothing of Spark but that options are a mapping of text, and must not open a connection.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ..position import EARLIEST, LATEST, AtTime, Earliest, Latest, Position, Top
 
 Place = Earliest | Latest | AtTime | Position
 Named = Mapping[tuple[str, int | str], Place]
-"""By topic and partition, or name of a RocketMQ queue (`position.queue_name`)."""
+"""By topic and partition number, or the name of a RocketMQ queue (`position.queue_name`)."""
 Bound = Earliest | Latest | AtTime | dict[tuple[str, int | str], Place]
 
 SPARKS_OWN = ("path", "checkpointLocation", "queryName", "mode", "outputMode")
@@ -54,33 +54,33 @@ SHARED = (
     "pushDownPredicate",
     "extraColumns",
 )
-TABLE = "option."  # before an option, as a table's properties have it
+TABLE = "option."  # prefix of the options in a table's properties
 _LARGEST = (1 << 63) - 1
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class Options:
-    """One Spark option map. Every name is asked for once, with its spelling; `finish` refuses the rest."""
+    """The option map of one read or write. Each name is asked for once, in its spelling; `finish` refuses the rest."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._left = {name.lower(): value for name, value in given.items()}
         self._known: dict[str, str] = {name.lower(): name for name in SPARKS_OWN}
 
     def text(self, name: str, default: str | None = None) -> str | None:
-        """The option's text without white space round it."""
+        """Take the option's text, without white space around it; `default` where it is not given."""
         self._known[name.lower()] = name
         value = self._left.pop(name.lower(), None)
         return default if value is None else value.strip()
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """true or false; anything else raises OptionError."""
+        """Take an option that is true or false; raises OptionError for anything else."""
         text = self.text(name, str(default))
         if text is None or text.lower() not in ("true", "false"):
             raise OptionError(f"option {name} is {text!r}; it takes true or false")
         return text.lower() == "true"
 
     def whole(self, name: str, default: int | None = None, *, least: int = 1) -> int | None:
-        """A whole number of at least `least`."""
+        """Take a whole number; raises OptionError for anything else, or a number below `least`."""
         text = self.text(name)
         if text is None:
             return default
@@ -93,7 +93,15 @@ class Options:
         return number
 
     def seconds(self, name: str, default: float) -> float:
-        """A duration as Spark writes it (``15m``, ``30s``, ``500ms``; a bare number is milliseconds), in seconds."""
+        """Take a duration as Spark writes it (``15m``, ``30s``, ``500ms``; a bare number is milliseconds).
+
+        Args:
+            default: seconds.
+        Returns:
+            seconds.
+        Raises:
+            OptionError: it is no such text.
+        """
         text = self.text(name)
         if text is None:
             return default
@@ -103,21 +111,21 @@ class Options:
         return int(found[1]) * UNITS[found[2] or "ms"]
 
     def names(self, name: str) -> tuple[str, ...]:
-        """A list separated by commas."""
+        """Take a list separated by commas."""
         return tuple(part.strip() for part in (self.text(name) or "").split(",") if part.strip())
 
     def prefixed(self, prefix: str) -> dict[str, str]:
-        """Every option that begins with the prefix, under the rest of its name (lower case)."""
+        """Take every option that begins with the prefix; return them under the rest of their names (lower case)."""
         found = {name: self._left.pop(name) for name in list(self._left) if name.startswith(prefix.lower())}
         return {name[len(prefix) :]: value.strip() for name, value in found.items()}
 
     def accept(self, names: Iterable[str]) -> None:
-        """Take options that have their meaning elsewhere, as the writer's in a reader."""
+        """Take options that are used elsewhere, such as the writer's in a reader, so that `finish` does not refuse them."""
         for name in names:
             self.text(name)
 
     def nearly(self, names: Iterable[str]) -> None:
-        """Refuse what looks like one of these names, one of which is missing."""
+        """Raise OptionError where a given option looks like one of these names, of which one is missing."""
         spelled = {name.lower(): name for name in names}
         for name in self._left:
             near = get_close_matches(name, spelled, 1)
@@ -125,7 +133,7 @@ class Options:
                 raise OptionError(f"unknown option {name!r}; did you mean {spelled[near[0]]}?")
 
     def finish(self) -> None:
-        """Refuse what nobody asked for."""
+        """Raise OptionError for options that were given and not taken."""
         if any(name.startswith(TABLE) for name in self._left):
             raise OptionError(
                 "Spark hands the options of a CREATE TABLE to no Python source: CREATE TEMPORARY VIEW … USING … OPTIONS (…) instead"
@@ -137,22 +145,25 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """What reading needs on driver and worker; picklable, holds no connection.
+    """What reading needs on driver and worker; can be pickled, holds no connection.
 
     Attributes:
         url: for `wireproto.connect`. client: its keyword options, as text.
-        topics: names; or pattern: a regular expression of Java's, found anywhere in a name; or assigned: partitions.
-        start, stop: bounds as the user gave them; None where nothing was given.
-        late: what a starting time without a record that late means.
-        fail_on_data_loss: see failOnDataLoss.
-        min_partitions, max_records: how many tasks at least, and rows of a task at most.
-        max_rows, min_rows, max_bytes: of a micro-batch; max_delay: seconds that `min_rows` may hold one back.
+        topics: names of topics.
+        pattern: instead of `topics`, a Java regular expression, searched anywhere in a name.
+        assigned: instead of `topics`, (topic, partition) pairs.
+        start, stop: bounds as the user gave them; None where none was given.
+        late: what to do at a starting time without a record that late: "error" or "latest".
+        fail_on_data_loss: the option failOnDataLoss.
+        min_partitions: number of tasks, at least about. max_records: rows of a task, at most.
+        max_rows, min_rows: rows of a micro-batch, at most and at least. max_bytes: bytes of a micro-batch, at most.
+        max_delay: seconds for which `min_rows` may delay a micro-batch.
         poll_timeout: seconds that a task waits for a record that must be there.
-        tries, pause: how often offsets are asked for, seconds between.
-        headers: hand headers out. extra: further columns by name.
-        push_down: let filters decide what is read (see `pushdown.py` for what that asks of the program).
-        group: commit what was processed to this group. brokers: names of those that must be there (RocketMQ).
-        given: names of bounds and limits that were set, for checks of batch and stream.
+        tries: how often the driver asks for offsets. pause: seconds between two tries.
+        headers: read the column headers. extra: names of further columns.
+        push_down: let filters decide what is read (`pushdown.py` explains what the program must do then).
+        group: commit what was processed to this group. brokers: names of brokers that must be registered (RocketMQ).
+        given: names of the shared options that were given, for checks of batch and stream.
     """
 
     url: str
@@ -181,13 +192,23 @@ class ReadSettings:
     given: frozenset[str] = field(default_factory=frozenset)
 
     def option(self, side: str) -> str:
-        """The name of the option that the bound of this side ("starting", "ending") is from, as errors tell it; see `bound`."""
+        """Return the name of the option that gave a bound, for errors.
+
+        Args:
+            side: "starting" or "ending"; see `bound`.
+        """
         names = (f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets")
         return next((name for name in names if name in self.given), names[-1])
 
 
 def read_settings(options: Options, *, url: str, client: Mapping[str, Any], topics: tuple[str, ...] = (), **more: Any) -> ReadSettings:
-    """Take the options that all logs share; `more` are further attributes of ReadSettings."""
+    """Take the options that all logs share.
+
+    Args:
+        url, client, topics: as in ReadSettings. more: further attributes of ReadSettings.
+    Raises:
+        OptionError: an option has a value that it cannot have, or minOffsetsPerTrigger is higher than maxOffsetsPerTrigger.
+    """
     given = frozenset(name for name in SHARED if name.lower() in options._left)
     late = (options.text("startingOffsetsByTimestampStrategy", "error") or "").lower()
     if late not in ("error", "latest"):
@@ -218,7 +239,15 @@ def read_settings(options: Options, *, url: str, client: Mapping[str, Any], topi
 
 
 def bound(options: Options, side: str, topics: tuple[str, ...]) -> Bound | None:
-    """The bound of one side ("starting", "ending"): a time, times of partitions, or offsets, the first that is given."""
+    """Take the bound of one side: a time, times of partitions, or offsets, the first of these that is given.
+
+    Args:
+        side: "starting" or "ending". topics: the topics that are read, if they are known by name.
+    Returns:
+        the bound; None where none is given.
+    Raises:
+        OptionError: the option's text is not of its form.
+    """
     moment = options.text(f"{side}Timestamp")
     times = options.text(f"{side}OffsetsByTimestamp")
     offsets = options.text(f"{side}Offsets")
@@ -233,7 +262,13 @@ def bound(options: Options, side: str, topics: tuple[str, ...]) -> Bound | None:
 
 
 def parse_bound(text: str, option: str, topics: tuple[str, ...] = ()) -> Bound:
-    """Read an offsets option: a word, ``@milliseconds`` or the JSON form; raises OptionError naming the option."""
+    """Parse an offsets option: a word, ``@milliseconds`` or the JSON form.
+
+    Args:
+        option: its name, for errors. topics: the only topics that it may name; empty: any.
+    Raises:
+        OptionError: the text has none of these forms, or names other topics.
+    """
     word = text.strip()
     if word.lower() in ("earliest", "latest"):
         return EARLIEST if word.lower() == "earliest" else LATEST
@@ -264,12 +299,15 @@ def parse_bound(text: str, option: str, topics: tuple[str, ...] = ()) -> Bound:
 
 
 def part(text: str) -> int | str:
-    """A partition as JSON calls it: its number, or a queue's name; raises ValueError."""
+    """Parse a partition as JSON has it: its number, or a queue's name; raises ValueError."""
     return queue_name(*parse_queue(text)) if "/" in text else int(text)
 
 
 def milliseconds(text: Any) -> int:
-    """A time since 1970; raises ValueError. Brokers take negative ones for words: the end of the log is -1."""
+    """Parse a time in milliseconds since 1970; raises ValueError.
+
+    Brokers take negative times for words (-1 is the end of the log), so they are refused.
+    """
     found = int(text)
     if not 0 <= found <= _LARGEST:
         raise ValueError("no time of a record")
@@ -277,7 +315,7 @@ def milliseconds(text: Any) -> int:
 
 
 def timestamps(text: str, option: str) -> dict[tuple[str, int | str], int]:
-    """Read ``{"topic": {"0": 1700000000000}}``."""
+    """Parse ``{"topic": {"0": 1700000000000}}``; raises OptionError naming the option."""
     try:
         return {
             (topic, part(number)): milliseconds(moment) for topic, inner in json.loads(text).items() for number, moment in inner.items()
@@ -288,8 +326,13 @@ def timestamps(text: str, option: str) -> dict[tuple[str, int | str], int]:
 
 
 def address(options: Options, name: str, scheme: str, *, between: str = ",") -> str:
-    """The URL for `wireproto.connect` from the option that holds ``host:port[,host:port]`` or a URL; `between` may stand there, too, where
-    that broker's users write it so."""
+    """Return the URL for `wireproto.connect` from the option that holds ``host:port[,host:port]`` or a URL.
+
+    Args:
+        name: of the option. scheme: of the URL. between: a separator that may be used instead of the comma, as RocketMQ's users write it.
+    Raises:
+        OptionError: the option is missing.
+    """
     hosts = options.text(name)
     if not hosts:
         raise OptionError(f"option {name} is missing: host:port[,host:port]")
@@ -299,7 +342,7 @@ def address(options: Options, name: str, scheme: str, *, between: str = ",") -> 
 
 
 def check_batch(settings: ReadSettings) -> None:
-    """Refuse what a batch read cannot begin or end with."""
+    """Raise OptionError for bounds that a batch read cannot have: a start at latest, an end at earliest, a start behind its end."""
     if settings.start == LATEST:
         raise OptionError("startingOffsets cannot be latest in a batch query: nothing would be read; use earliest, offsets or a time")
     if settings.stop == EARLIEST:
@@ -328,7 +371,7 @@ def check_batch(settings: ReadSettings) -> None:
 
 
 def check_stream(settings: ReadSettings) -> None:
-    """Refuse what a stream cannot have."""
+    """Raise OptionError for options that a stream cannot have: an end."""
     for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
         if name in settings.given:
             raise OptionError(f"option {name} is not valid in a streaming query: it has no end; stop it, or read a batch")

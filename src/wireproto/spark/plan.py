@@ -1,8 +1,8 @@
-"""How ranges are cut into tasks, and how much of what is there a micro-batch takes: plain sums, without Spark or a broker.
+"""Cuts ranges into tasks, and limits how much a micro-batch takes: plain arithmetic, without Spark or a broker.
 
-What it is: for logs whose positions are numbers. Sizes are rows by subtraction, so compacted and aborted rows count, as the JVM's Kafka
-connector counts them; its proportions are kept to the last row, so that both cut the same micro-batches.
-Must not: know a protocol, a clock or a connection.
+It is for logs whose positions are numbers. Sizes are rows by subtraction, so compacted and aborted rows count, as the JVM's Kafka connector
+counts them. Its proportions are kept to the last row, so that both plan the same micro-batches. This module must not know a protocol, a
+clock or a connection.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ Cut = tuple[TopicPartition, int, int]
 
 
 def split(ranges: Sequence[Cut], least: int | None, most: int | None) -> list[Cut]:
-    """Ranges (partition, start, stop) cut into at least about `least` tasks of at most `most` rows; empty ones are dropped."""
+    """Cut ranges into at least about `least` tasks of at most `most` rows; empty ranges are dropped.
+
+    Args:
+        ranges: (partition, start, stop). least: number of tasks; None: one for each range. most: rows of a task; None: any number.
+    """
     kept = [(key, start, stop) for key, start, stop in ranges if start < stop]
     if most is not None:
         kept = [piece for cut in kept for piece in divide(cut, math.ceil((cut[2] - cut[1]) / most))]
@@ -31,12 +35,12 @@ def split(ranges: Sequence[Cut], least: int | None, most: int | None) -> list[Cu
 
 
 def shares(size: int, total: int, parts: int) -> int:
-    """How many of `parts` tasks a range of this size is worth."""
+    """Return how many of `parts` tasks a range of `size` rows gets, of `total` rows; at least one."""
     return max(math.floor(size / total * parts + 0.5), 1) if total else 1
 
 
 def divide(cut: Cut, parts: int) -> list[Cut]:
-    """One range in `parts` of about the same size."""
+    """Cut one range into `parts` of about the same size."""
     key, start, stop = cut
     found: list[Cut] = []
     for left in range(parts, 0, -1):
@@ -50,11 +54,11 @@ def divide(cut: Cut, parts: int) -> list[Cut]:
 def limited(
     limit: float, start: Offsets, latest: Offsets, weights: Mapping[TopicPartition, float] | None = None
 ) -> dict[TopicPartition, int]:
-    """Ends so that no more than about `limit` is taken, each partition in proportion to what waits there.
+    """Return ends such that about `limit` is taken at most, from each partition in proportion to what waits there.
 
     Args:
         limit: rows; bytes when weights are given.
-        start: where each partition goes on. latest: where it ends now.
+        start: where each partition continues. latest: where it ends now.
         weights: bytes of a row, by partition.
     """
     weigh = weights or {}

@@ -1,6 +1,6 @@
-"""Filters that Spark hands to a batch read: what they make of the plan, and which of them hold exactly.
+"""Applies filters that Spark pushes to a batch read: to the ranges that are planned, and claims those that hold exactly.
 
-What it is: `Pushed`, filled on the driver before the ranges are planned. Spark does not look again at a filter that is claimed.
+`Pushed` is filled on the driver before the ranges are planned. Spark does not apply a filter again that is claimed.
 
     on topic, partition     decides for each partition whether it is read at all; claimed
     on offset               =, <, <=, >, >= trim the ranges; claimed, as is IS NOT NULL, which Spark adds
@@ -8,13 +8,14 @@ What it is: `Pushed`, filled on the driver before the ranges are planned. Spark 
     all else                left to Spark
 
 Only where the option pushDownPredicate asks for it. PySpark 4.1 and 4.2 keep the tasks that a filter left with the loaded table, not with
-the query: whatever reads the same DataFrame next, without that filter, gets those tasks again and misses the other rows without a word.
-So a frame that filters prune must be used for one query alone, which only its program can know.
+the query: the next query of the same DataFrame, without that filter, gets those tasks again and misses the other rows without an error. So
+a frame that filters prune must be used for one query alone, which only the program can know.
 
-Filters come joined by AND; a comparison with null is left to Spark. Spark asks for a method `pushFilters` only under
-``spark.sql.python.filterPushdown.enabled``, and refuses a reader that has one while that is off: `Pushing` shows the base class's method
+Filters come joined by AND; a comparison with null is left to Spark. Spark calls a method `pushFilters` only under
+``spark.sql.python.filterPushdown.enabled``, and refuses a reader that has one while that is off: `Pushing` presents the base class's method
 as its own, so that a reader works under both.
-May assume: PySpark 4.1 for filters; on 4.0 nothing is ever pushed. Must not: know a protocol.
+
+Filters need PySpark 4.1; on 4.0 nothing is ever pushed. This module must not know a protocol.
 """
 
 from __future__ import annotations
@@ -51,10 +52,11 @@ Test = Callable[[Any], bool]
 
 @dataclass
 class Pushed:
-    """What the filters leave to be read.
+    """The ranges that the filters leave to be read.
 
     Attributes:
-        tests: of topic ("topic") and partition number ("partition"). low, high: offsets, high not included. since: milliseconds.
+        tests: pairs of "topic" or "partition" and a filter on that column.
+        low, high: bounds of offsets, `high` not included. since: milliseconds since 1970 before which nothing is wanted.
     """
 
     tests: list[tuple[str, Any]] = field(default_factory=list)
@@ -63,14 +65,14 @@ class Pushed:
     since: int | None = None
 
     def __bool__(self) -> bool:
-        """Whether anything is left out."""
+        """Return whether the filters leave anything out."""
         return bool(self.tests) or self.low > 0 or self.high is not None or self.since is not None
 
     def take(self, filters: Iterable[Any], *, offsets: bool, times: bool) -> list[Any]:
-        """Use what can be used; the filters that Spark must still apply.
+        """Store the filters that can be used; return those that Spark must still apply.
 
         Args:
-            offsets: positions of the log are offsets. times: its broker finds the first record at or after a record time.
+            offsets: positions of the log are offsets. times: its brokers find the first record at or after a record time.
         """
         return [one for one in filters if not self._claimed(one, offsets=offsets, times=times)]
 
@@ -104,12 +106,16 @@ class Pushed:
         return True
 
     def wanted(self, key: TopicPartition) -> bool:
-        """Whether a partition can have rows that the filters keep."""
+        """Return whether a partition can have rows that the filters keep."""
         facts = {"topic": key[0], "partition": key[1]}
         return all(holds(one, facts[name]) for name, one in self.tests)
 
     def trim(self, log: Log, client: Client, start: Positions, stop: Positions) -> tuple[Positions, Positions]:
-        """Start and stop of what is to be read."""
+        """Return start and stop of what is to be read, without partitions that the filters exclude.
+
+        Args:
+            start, stop: planned positions by partition.
+        """
         keys = [key for key in start.keys() & stop.keys() if self.wanted(key)]
         start, stop = {key: start[key] for key in keys}, {key: stop[key] for key in keys}
         if self.since is not None and keys:
@@ -124,7 +130,7 @@ class Pushed:
 
 
 def decidable(one: Any) -> bool:
-    """Whether a filter on a column that is never null is simply true or false."""
+    """Return whether a filter on a column that is never null is simply true or false."""
     kind, value = type(one).__name__, getattr(one, "value", None)
     if kind in ("IsNull", "IsNotNull"):
         return True
@@ -132,7 +138,7 @@ def decidable(one: Any) -> bool:
 
 
 def holds(one: Any, found: Any) -> bool:
-    """A decidable filter's answer for a value."""
+    """Return what a decidable filter says of a value."""
     kind = type(one).__name__
     if kind == "Not":
         return not holds(one.child, found)
@@ -142,7 +148,7 @@ def holds(one: Any, found: Any) -> bool:
 
 
 class Pushing:
-    """A reader's `pushFilters`: it is called where Spark pushes filters, and passes for the base class's where it does not."""
+    """A reader's `pushFilters`: Spark calls it where it pushes filters, and takes it for the base class's method where it does not."""
 
     def __init__(self, take: Callable[[Iterable[Any]], list[Any]]) -> None:
         self._take = take

@@ -1,16 +1,15 @@
-"""Writing to a log with topics: a table's columns as Kafka's JVM connector has them, rows to a producer of many topics.
+"""Writes rows to a log with topics: a table's columns as Kafka's JVM connector has them, sent by a producer of many topics.
 
     column      type                                     without it
     value       binary or string                         refused
     key         binary or string                         no key
-    topic       string                                   the option topic, which goes before the column
+    topic       string                                   the option topic, which precedes the column
     headers     array<struct<key: string, value: binary>>  no headers
-    partition   int                                      as the producer chooses: by key, else whichever is filling
-    timestamp   timestamp, with includeTimestamp=true    the time of sending; the column is passed over, as the connector does
+    partition   int                                      as the producer chooses: by key, else the one whose batch is being filled
+    timestamp   timestamp, with includeTimestamp=true    the time of sending; the column is ignored, as in the connector
 
-Other columns are passed over. What is acknowledged is stored, but a task or micro-batch that Spark runs again writes again: at least once,
-unless a protocol's own `begin` does better.
-Must not: make a record a Python object.
+Other columns are ignored. What is acknowledged is stored, but a task or micro-batch that Spark runs again writes again: at least once,
+unless a protocol's own `begin` does better. This module must not make a record a Python object.
 """
 
 from __future__ import annotations
@@ -47,12 +46,12 @@ _PAIR = pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())
 
 @dataclass(frozen=True, slots=True)
 class WriteSettings:
-    """What writing needs; picklable.
+    """What writing needs; can be pickled.
 
     Attributes:
         url: of the cluster. client: options of the client and its producers.
-        topic: for every row; None: the rows' own column. timestamps: send that column too.
-        timeout: seconds that a task waits at its end for what it sent.
+        topic: for every row; None where the rows have a column topic. timestamps: whether the column timestamp is sent.
+        timeout: seconds that a task waits at its end for acknowledgements.
     """
 
     url: str
@@ -63,7 +62,11 @@ class WriteSettings:
 
 
 class TopicSink(Sink):
-    """The rows of a table with these columns, to topics."""
+    """Writes the rows of a table with these columns to topics.
+
+    Raises (when it is made):
+        OptionError: a column is missing or of another type, or the URL names a topic.
+    """
 
     def __init__(self, settings: WriteSettings, schema: StructType) -> None:
         super().__init__(settings.url, settings.client, schema)
@@ -81,11 +84,12 @@ class TopicSink(Sink):
             self.columns.remove("timestamp")
 
     def begin(self, client: Client, task: Task) -> Session | None:
+        """Begin a task with a producer of its own."""
         return TopicSession(self, client)
 
 
 class TopicSession(Session):
-    """One task."""
+    """One task that sends rows to topics."""
 
     def __init__(self, sink: TopicSink, client: Client) -> None:
         self.sink = sink
@@ -93,16 +97,17 @@ class TopicSession(Session):
         self.out = self.opened()
 
     def opened(self) -> TopicsProducer[Any]:
-        """Where the rows go."""
+        """Return the producer that the rows go to."""
         return cast("TopicsProducer[Any]", self.client.producer())
 
     def send(self, batch: pa.RecordBatch) -> None:
+        """Send the rows, those of each partition together."""
         settings = self.sink.settings
         for partition, rows in by_partition(self.columns(batch)):
             self.out.send_batch(rows, topic=settings.topic, partition=partition, timeout=settings.timeout)
 
     def columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """What a producer takes, under its names."""
+        """Return the columns that a producer takes, under its names; raises ValueUnsupported for rows without a topic."""
         arrays = {name: batch.column(batch.schema.get_field_index(name)) for name in self.sink.columns}
         if "topic" in arrays and arrays["topic"].null_count:
             raise ValueUnsupported("null topic present in the data. Use the topic option for setting a default topic.")
@@ -111,16 +116,22 @@ class TopicSession(Session):
         return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
     def finish(self) -> Written:
+        """Close the producer, which waits until all rows are acknowledged."""
         self.out.close(self.sink.settings.timeout)
         return Written(self.rows)
 
     def abort(self) -> None:
+        """Close the producer without waiting."""
         with suppress(WireprotoError):  # the task fails with its own error
             self.out.close(0.0)
 
 
 def pairs(array: pa.Array) -> pa.Array:
-    """Spark's headers as the producer's: ``list<struct<name, value>>``. Raises ValueUnsupported for one that is null or has no key."""
+    """Convert Spark's headers to the producer's, ``list<struct<name, value>>``.
+
+    Raises:
+        ValueUnsupported: a header is null, or its key is.
+    """
     each = array.flatten()
     if each.null_count or each.field(0).null_count:
         raise ValueUnsupported("the column headers has a header that is null, or one whose key is: leave it out")
@@ -128,7 +139,7 @@ def pairs(array: pa.Array) -> pa.Array:
 
 
 def renamed(array: pa.Array) -> pa.Array:
-    """The same list with its pairs' fields renamed; null lists stay null."""
+    """Rename the fields of the pairs in a list; null lists stay null."""
     inner = array.values
     name, value = (inner.field(number).cast(field.type) for number, field in enumerate(_PAIR))  # Spark may use the large types
     struct = pa.StructArray.from_arrays([name, value], fields=list(_PAIR), mask=inner.is_null() if inner.null_count else None)
@@ -136,7 +147,7 @@ def renamed(array: pa.Array) -> pa.Array:
 
 
 def by_partition(batch: pa.RecordBatch) -> list[tuple[int | None, pa.RecordBatch]]:
-    """The rows of each partition that a column names, in their order; None for those without."""
+    """Split rows by their column partition, each part in the order of its rows; the number is None for rows without one."""
     index = batch.schema.get_field_index("partition")
     if index < 0:
         return [(None, batch)]

@@ -1,8 +1,7 @@
-"""The data source that the three logs share: options in, readers and writers out.
+"""Implements the data source that the three logs share: takes options, makes readers and writers.
 
-What it is: `LogSource`, which each format derives with its `Log`, its `Sink` and its options. Spark makes one for each use: options are
-read anew by schema, reader and writer, so a mistake shows at `load()` or `save()`.
-Must not: know a protocol.
+Each format derives `LogSource` with its `Log`, its `Sink` and its options. Spark makes a source for each use: schema, reader and writer
+each read the options, so a mistake shows at `load()` or `save()`. This module must not know a protocol.
 """
 
 from __future__ import annotations
@@ -36,59 +35,80 @@ class LogSource(DataSource):
     _pickled = False
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Spark makes a source anew to plan a micro-batch's tasks, and pickles one to end it, when it is too late for a check."""
+        """Note that this source was pickled.
+
+        Spark makes a new source to plan the tasks of a micro-batch, and pickles one to end it, when it is too late for a check.
+        """
         self.__dict__.update(state)
         self._pickled = True
 
     @classmethod
     def name(cls) -> str:
+        """Return the format's name, ``<protocol>-wire``."""
         return f"{cls.log.protocol}-wire"
 
     @abstractmethod
     def read_settings(self, options: Options) -> ReadSettings:
-        """What reading needs; takes every option that it knows from the map."""
+        """Return what reading needs; takes every option that it knows from `options`.
+
+        Raises:
+            OptionError: an option is missing or has a value that it cannot have.
+        """
 
     def sink(self, options: Options, schema: StructType) -> Sink:
-        """What writing needs; takes every option that it knows from the map."""
+        """Return the sink; takes every option that it knows from `options`.
+
+        Raises:
+            OptionError: an option is missing or has a value that it cannot have, or the sink cannot write the schema.
+        """
         raise OptionError(f"{self.name()} cannot be written to yet")
 
     def settings(self) -> ReadSettings:
-        """The reader's options, checked."""
+        """Return the reader's options; raises OptionError for wrong or unknown ones."""
         options = Options(self.options)
         found = self.read_settings(options)
         options.finish()
         return found
 
     def writes(self, schema: StructType) -> Sink:
-        """The writer's options, checked."""
+        """Return the sink of the writer's options; raises OptionError for wrong or unknown ones."""
         options = Options(self.options)
         found = self.sink(options, schema)
         options.finish()
         return found
 
     def schema(self) -> str:
+        """Return the schema as DDL: the default columns, and those that the options includeHeaders and extraColumns add."""
         settings = self.settings()
         return self.log.form.ddl((*(("headers",) if settings.headers else ()), *settings.extra))
 
     def reader(self, schema: StructType) -> LogReader:
+        """Return the reader of a batch query."""
         return LogReader(self.log(self.settings()), schema)
 
     def streamReader(self, schema: StructType) -> LogStream | Refused:  # noqa: N802
+        """Return the reader of a stream; for wrong options one whose methods raise the error, which PySpark shows."""
         try:
             return LogStream(self.log(self.settings()), schema)
         except WireprotoError as why:
             return Refused(why)
 
     def writer(self, schema: StructType, overwrite: bool) -> LogWriter:
+        """Return the writer of a batch, after a check on the cluster.
+
+        Raises:
+            OptionError: the options are wrong, or the mode is overwrite.
+        """
         if overwrite:
             raise OptionError(f"{self.name()} only appends: mode('overwrite') would have to delete what is in the log; use mode('append')")
         return LogWriter(self.writes(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> LogStreamWriter:  # noqa: N802
+        """Return the writer of a micro-batch, after a check on the cluster where it is made to plan tasks."""
         sink = self.writes(schema)
         return LogStreamWriter(sink if self._pickled else checked(sink, stream=True))
 
 
 def client_options(options: Options, prefix: str) -> dict[str, Any]:
-    """Options of the client under the protocol's own prefix: ``pulsar.connect_timeout``, or ``pulsar.connect.timeout``."""
+    """Take options of the client that have the protocol's prefix: ``pulsar.connect_timeout``, or ``pulsar.connect.timeout``."""
     return {name.replace(".", "_"): value for name, value in options.prefixed(prefix).items()}

@@ -1,23 +1,24 @@
-"""The stream reader that all logs share: what a micro-batch takes, its tasks, and what is gone meanwhile.
+"""Reads logs as streams: what a micro-batch takes, its tasks, and what to do about records that are gone.
 
-What it is: a DataSourceStreamReader over a `Log`, in all three forms of the API:
+`LogStream` is Spark's DataSourceStreamReader over a `Log`, in all three forms of the API:
 
     PySpark 4.2 on   latestOffset(start, limit), limits of a trigger, AvailableNow: its end is fixed when the query starts
-    4.0, 4.1         latestOffset(): the reader remembers where the last batch ended, and keeps the limits itself
+    4.0, 4.1         latestOffset(): the reader remembers where the last batch ended, and applies the limits itself
 
 A reader lives in one process of the driver for as long as its query; offsets in the checkpoint are the JVM connector's JSON.
 
-The first micro-batch. Spark keeps ends of micro-batches, not the start of the first one: a query that dies within its first batch asks for
-the initial offset again. Partitions where that may lie further on by then (latest, or a time without a record) have no rows in the first
-batch, whose end pins their place, and says so (`Log.pin`). A first batch whose end does not say so was planned by another connector, which
-keeps its start where this API cannot see it: run again, its rows are lost, and that is reported.
+The first micro-batch. Spark stores the ends of micro-batches, not the start of the first one: a query that dies within its first batch asks
+for the initial offset again. In partitions where that may be a later position by then (latest, or a time without a record) the first batch
+has no rows; its end stores the start of the query there, and is marked (`Log.pin`). A first batch whose end is not marked was planned by
+another connector, which keeps its start where this API cannot see it: when it is run again, its rows are lost, and that is reported.
 
-A topic made again. Beside the positions stand ids of their topics, where the protocol has them. A topic whose id is another one counts as
-lost, and what goes on begins at the beginning of all its partitions, as in those of any new topic.
+A topic made again. The checkpoint has ids of topics beside the positions, where the protocol has ids. A topic whose id has changed counts
+as
+lost, and reading continues at the beginning of all its partitions, as in those of any new topic.
 
 Commits to a group. Spark calls `commit` for a micro-batch when it plans the next one that has rows, on a quiet topic never. But whenever it
-asks where the log ends, also at the end of an AvailableNow query, all before the place that it asks from is done.
-Must not: know a protocol.
+asks for the latest offset, also at the end of an AvailableNow query, everything before the start that it gives is processed; so the reader
+commits that start. This module must not know a protocol.
 """
 
 from __future__ import annotations
@@ -50,18 +51,22 @@ try:
 except ImportError:  # PySpark 4.0 and 4.1, which ask for none of them
 
     class ReadAllAvailable:  # type: ignore[no-redef]
-        """All that is there."""
+        """Stands in for PySpark 4.2's class: everything that is available."""
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """A source that can fix its end."""
+        """Stands in for PySpark 4.2's class: a source that can fix its end."""
 
 
 COMMIT_PAUSE = 10.0
-"""Seconds from a commit that failed to the next one of the same ends."""
+"""Seconds from a failed commit to the next try with the same ends."""
 
 
 class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows one or more topics."""
+    """Follows one or more topics.
+
+    Raises (when it is made):
+        OptionError: options that a stream cannot have, or a schema with columns or types that the format does not have.
+    """
 
     def __init__(self, log: Log, schema: StructType) -> None:
         check_stream(log.settings)
@@ -86,13 +91,13 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._triggered = 0.0
 
     def __getstate__(self) -> dict[str, Any]:
-        """To workers go options alone."""
+        """Return the state for workers, without the client."""
         return {**self.__dict__, "_client": None}
 
     # --- on the driver ---
 
     def client(self) -> Client:
-        """The query's client, opened at first use."""
+        """Return the query's client, opened at first use."""
         if self._client is None:
             self._client = self.log.open()
             self.log.check(self._client)
@@ -101,7 +106,11 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._client
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where a new query begins."""
+        """Return the offset at which a new query begins, as JSON's values.
+
+        Raises:
+            OptionError: a start that names other partitions than there are, or a time that no record reaches.
+        """
         start = LATEST if self.log.settings.start is None else self.log.settings.start
         client = self.client()
         found: Positions = retried(self.log, lambda: resolve(self.log, client, start, starting=True))
@@ -115,11 +124,11 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.log.with_ids(self.log.to_json(found), self._ids)
 
     def drifts(self, place: Place) -> bool:
-        """Whether this place may lie further on when it is asked for again."""
+        """Return whether this start may be a later position when it is resolved again."""
         return isinstance(place, Latest) or (isinstance(place, AtTime) and self.log.settings.late == "latest")
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
-        """That there is a limit; `latestOffset` keeps it by the options themselves."""
+        """Return a read limit that only says whether there is one; `latestOffset` applies the options themselves."""
         settings = self.log.settings
         if settings.max_rows is not None:
             return ReadMaxRows(settings.max_rows)
@@ -130,17 +139,20 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """The end of the query is what is there now."""
+        """Fix the end of the query at the current ends of the log."""
         self._now = True
         client = self.client()
         self._target = retried(self.log, lambda: self.log.ends(client, self.log.partitions(client), LATEST))
         self._target_ids = self.log.topic_ids()
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
-        """Where the next micro-batch ends; `start` again when there is nothing to do.
+        """Return the end of the next micro-batch; `start` itself when there is nothing to read.
 
         Args:
-            start: where it begins; not given by PySpark 4.0 and 4.1. limit: Spark's own wish: all (Trigger.Once) or as the options say.
+            start: where it begins; PySpark 4.0 and 4.1 do not give it.
+            limit: Spark's limit: everything (Trigger.Once), or as the options say.
+        Raises:
+            DataLoss: a topic was deleted and made again (unless failOnDataLoss is false).
         """
         reported = start if start is not None else self._reported
         begin = self.log.from_json(self.client(), start) if start is not None else self._last
@@ -159,18 +171,18 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last, self._ids = latest, ids
         if pins or not at == begin == latest or not reported:
             reported = self.log.pin(self.log.with_ids(self.log.to_json(latest), ids), pins)
-        self._reported = reported  # the same words for the same places: Spark compares texts
+        self._reported = reported  # the same text for the same positions: Spark compares texts
         return reported
 
     def newest(self, begin: Positions | None, known: Mapping[str, str]) -> tuple[Positions | None, Positions, dict[str, str]]:
-        """Ask where the logs end, or take the end that the query has.
+        """Look up where the logs end, or take the fixed end of the query.
 
-        A broker that has just become leader may tell an end before what it reported already: it is asked again.
+        A broker that has just become leader may report an earlier end than was reported before: it is asked again.
 
         Args:
             begin: where the micro-batch begins. known: ids of its topics.
         Returns:
-            where it begins in topics that are still the same ones; the ends; ids of their topics.
+            where it begins in topics that were not made again; the ends; the ids of their topics.
         """
         client, settings = self.client(), self.log.settings
         if self._target is not None:
@@ -187,7 +199,13 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return at, found, ids
 
     def in_same_topics(self, begin: Positions | None, known: Mapping[str, str], ids: Mapping[str, str]) -> Positions | None:
-        """The start without topics that were deleted and made again since, which are lost: the partitions of the new one are new ones."""
+        """Return the start without topics that were deleted and made again, which are reported as lost.
+
+        The partitions of the new topic count as added ones.
+
+        Args:
+            begin: the start. known: ids of its topics. ids: ids of the topics now.
+        """
         again = set(remade(known, ids))
         for topic in sorted(again):
             if (topic, ids[topic]) not in self._remade:
@@ -196,9 +214,9 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return begin and {key: place for key, place in begin.items() if key[0] not in again}
 
     def held(self, begin: Positions | None, found: Positions) -> Positions:
-        """The ends, none before `begin` where the log itself goes on: a transaction is open that the query did not mind before.
+        """Return the ends, none before `begin` where the log itself continues there: a transaction is open, which the query ignored before.
 
-        What is not shown, since its broker is away, stays where it was.
+        Partitions that are missing since their broker is away keep their position.
         """
         missing = {} if begin is None else {key: place for key, place in begin.items() if key not in found}
         if missing:
@@ -214,7 +232,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**found, **{key: begin[key] for key in back if key in true and true[key] >= begin[key]}}
 
     def admitted(self, begin: Positions, latest: Positions) -> Positions | None:
-        """The part of what is there that the options admit to one micro-batch; None where there is to be none yet."""
+        """Return the ends of a micro-batch under the options' limits; None where there is to be no micro-batch yet."""
         settings, client = self.log.settings, self.client()
         fresh = latest.keys() - begin.keys()
         start = {**begin, **(self.log.ends(client, fresh, EARLIEST) if fresh else {})}
@@ -228,26 +246,32 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.log.limit(client, {key: start[key] for key in latest if key in start}, latest)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """The ends as last asked for: beside the query's own offsets they show its lag."""
+        """Return the ends as last looked up: beside the query's own offsets they show its lag."""
         return None if self._latest is None else self.log.to_json(self._latest)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a micro-batch, after a check that everything in it is still there."""
+        """Return the tasks of a micro-batch, after a check that everything in it still exists.
+
+        Raises:
+            OptionError: the offsets are another source's.
+            DataLoss: partitions or records of it are gone (unless failOnDataLoss is false).
+        """
         if start == end:
             self._last, self._reported = (
                 self.log.from_json(self.client(), start),
                 start,
-            )  # how PySpark 4.0 and 4.1 tell where a query goes on
+            )  # this call is how PySpark 4.0 and 4.1 say where a query continues
             self._ids = self.log.ids_in(start)
             return []
         log, client = self.log, self.client()
         begin, stop = log.from_json(client, start), log.from_json(client, end)
         first = self._drifting & stop.keys() if begin == self._initial else set()
         replayed = {key for key in first if log.pinned(end, key)}
-        # neither does its end pin a place, nor was it begun where this query would begin
+        # its end is not marked, and it did not begin where this query would begin: another connector planned it
         foreign = {key: stop[key] for key in first - replayed if not log.pinned(start, key)}
         if self._pin and begin == self._initial and begin.keys() & stop.keys():
-            # run again, for nobody asked for its end: what it does not have was added since, and is read from its beginning by the next one
+            # a micro-batch that is run again, since `latestOffset` was not called: partitions that its end lacks were added later, and the
+            # next micro-batch reads them from their beginning
             begin = {key: place for key, place in begin.items() if key in stop}
         before, ids = log.ids_in(start), log.ids_in(end)
         begin = self.in_same_topics(begin, before, ids) or {}
@@ -275,7 +299,11 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return spans
 
     def with_new(self, begin: Positions, stop: Positions) -> Positions:
-        """The start with partitions added since, which begin at their beginning."""
+        """Return the start with the partitions added since, which begin at their beginning.
+
+        Raises:
+            DataLoss: an added partition does not exist any more, or has lost its beginning (unless failOnDataLoss is false).
+        """
         fresh = stop.keys() - begin.keys()
         if not fresh:
             return begin
@@ -290,11 +318,14 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**begin, **first}
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark is done with everything before `end`."""
+        """Commit to the group: Spark has processed everything before `end`."""
         self.committed(self.log.from_json(self.client(), end))
 
     def committed(self, ends: Positions) -> None:
-        """Commit these ends, once. That is for lag tools: where it fails it is reported, and tried again later; the query goes on."""
+        """Commit these ends to the group, once.
+
+        A failure is logged, and the commit tried again after `COMMIT_PAUSE`; the query continues, since commits only serve lag tools.
+        """
         if self.log.settings.group is None or (ends == self._committed and time.monotonic() < self._commit_again):
             return
         self._committed, self._commit_again = ends, math.inf
@@ -308,41 +339,45 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 logger.warning("%s-wire: the ends of %s were not committed: they are not there", self.log.protocol, named(absent))
 
     def stop(self) -> None:
-        """The query has ended."""
+        """Close the client at the end of the query."""
         client, self._client = self._client, None
         if client is not None:
-            with suppress(WireprotoError):  # the query is over; what could not be said is said by the connection's end
+            with suppress(WireprotoError):  # the query is over; the connection's end tells the broker what `close` could not
                 client.close(timeout=5.0)
 
     # --- in workers ---
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield one task's range as Arrow batches of the requested schema."""
+        """Yield a partition's records as Arrow batches of the requested schema."""
         return batch.read(self.log, self.maker, partition)
 
 
 def behind(begin: Positions | None, found: Positions) -> list[TopicPartition]:
-    """Partitions that would go back."""
+    """Return the partitions that would go back from `begin`."""
     return [key for key, place in found.items() if begin is not None and key in begin and place < begin[key]]
 
 
 class Refused(DataSourceStreamReader):
-    """In place of a reader that cannot be: PySpark shows what its methods raise, and hides what making one raises."""
+    """Stands in for a reader that cannot be made: PySpark shows the errors of its methods, but hides those of its constructor."""
 
     def __init__(self, why: WireprotoError) -> None:
         self.why = why
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Raise the error."""
         raise self.why
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
+        """Raise the error."""
         raise self.why
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Raise the error."""
         raise self.why
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raise the error."""
         raise self.why
 
     def stop(self) -> None:
-        """Nothing was begun."""
+        """Do nothing: no client was opened."""

@@ -1,7 +1,7 @@
-"""What a Spark worker keeps between tasks: one client per cluster, and a collector that has nothing old to walk.
+"""Keeps what a Spark worker needs again between tasks: clients, and a garbage collector without old objects to walk.
 
-What it is: a cache of clients keyed by process, URL and options, the least lately used let go. Workers are forked from Spark's daemon,
-so a client is opened after the fork and never carried across one. Spark's daemon runs a full collection after every task; freezing what was
+Clients are cached by process, URL and options; the least recently used one is closed first. Workers are forked from Spark's daemon, so a
+client is opened after the fork and never carried across one. Spark's daemon runs a full collection after every task; freezing what was
 imported makes that cheap.
 """
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from ..roles import Client
 
 KEPT_CLIENTS = 8
-"""Most clients that a worker keeps; it runs one task at a time, and a task uses one cluster or two."""
+"""Largest number of clients that a worker keeps; it runs one task at a time, and a task uses one cluster or two."""
 
 _clients: dict[tuple[int, str, tuple[tuple[str, Any], ...]], Client] = {}
-"""The one that was used last stands last."""
+"""By process id, URL and options; the most recently used one is the last."""
 _beside: dict[Client, dict[str, Any]] = {}
 _frozen: set[int] = set()
 
 
 def client(url: str, options: Mapping[str, Any]) -> Client:
-    """This process's client for a cluster, opened on first use."""
+    """Return this process's client for a cluster, opened on first use."""
     settle()
     key = (os.getpid(), url, tuple(sorted(options.items())))
     found = _clients.pop(key, None)
@@ -47,12 +47,12 @@ def client(url: str, options: Mapping[str, Any]) -> Client:
 
 
 def beside(client: Client) -> dict[str, Any]:
-    """What a format keeps from task to task together with a client, by name; let go with it."""
+    """Return the dict in which a format keeps things together with a client from task to task; it is dropped with the client."""
     return _beside.setdefault(client, {})
 
 
 def settle() -> None:
-    """Once a worker: nothing old for the collector to walk after every task, no trace of an ordinary end, nothing left open."""
+    """Prepare the worker process, once: freeze what was imported, hide the trace of an ordinary end, close clients at exit."""
     pid = os.getpid()
     if pid not in _frozen:
         _frozen.add(pid)
@@ -63,7 +63,10 @@ def settle() -> None:
 
 
 def spark_input() -> Any:
-    """The file that a task's rows come from; None outside of a worker. PySpark hands it to nobody: it is a name in its worker's `main`."""
+    """Return the file that a task's rows come from; None outside of a worker.
+
+    PySpark passes it to no user code; it is a local variable of `main` in PySpark's worker.py.
+    """
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code.co_name == "main" and frame.f_code.co_filename.endswith("worker.py") and "infile" in frame.f_locals:
@@ -73,10 +76,11 @@ def spark_input() -> Any:
 
 
 def input_was_cut() -> bool:
-    """Whether Spark's side of this worker's connection is gone.
+    """Return whether Spark's side of this worker's connection is gone.
 
-    A driver or executor that dies closes the connection, and a stream of Arrow batches that ends so between two of them looks like one that
-    came to its end. Spark leaves its side open until it has the task's result, so a closed one means that rows may be missing.
+    A driver or executor that dies closes the connection, and a stream of Arrow batches that ends so between two of them looks complete.
+    Spark
+    leaves its side open until it has the task's result, so a closed one means that rows may be missing.
     """
     source = spark_input()
     if source is None:
@@ -93,6 +97,7 @@ class QuietEnd:
         self._under = under
 
     def write(self, text: str) -> int:
+        """Write the text, unless the daemon is printing that trace; return the number of characters."""
         kind, _, trace = sys.exc_info()
         if kind is BrokenPipeError and trace is not None and trace.tb_frame.f_code.co_filename.endswith("pyspark/daemon.py"):
             return len(text)
@@ -116,7 +121,7 @@ def close_all() -> None:
 
 
 def quietly(client: Client) -> None:
-    """Close a client that something else is already told about."""
+    """Close a client whose failure is reported already."""
     _beside.pop(client, None)
     with suppress(WireprotoError):
         client.close(timeout=1.0)

@@ -1,17 +1,17 @@
-"""The writers that all formats share: Arrow batches from Spark to a broker, in batch and stream, and what the driver does at the end.
+"""Implements the writers that all formats share: Arrow batches from Spark to a broker, in batch and stream, and the driver's commit.
 
-What it is: Spark's two writer classes over a `Sink`, one subclass a protocol. A sink's work is laid out so that a transaction per task,
-ended by the driver, fits:
+These are Spark's two writer classes over a `Sink`, which has one subclass for each protocol. Its steps allow for one transaction per task,
+ended by the driver:
 
     driver    Sink.check(client, stream=…)        topic, columns and broker fit, before any task starts
-    task      Sink.begin(client, task) → Session  producers are opened here; later a transaction (None: this task's part is in already)
-              Session.send(batch) …               Arrow in, nothing waits for the broker
-              Session.finish() → Written          all acknowledged; what the driver must know to end it (producer id, epoch …)
-              Session.abort()                     the task failed: leave nothing open
-    driver    Sink.commit(client, messages, batch), Sink.abort(client, messages, batch)
+    task      Sink.begin(client, task) → Session  opens producers or a transaction (None: this task's rows are committed already)
+              Session.send(batch) …               takes Arrow, does not wait for the broker
+              Session.finish() → Written          all is acknowledged; returns what the driver needs to end it (producer id, epoch …)
+              Session.abort()                     the task failed: leaves nothing open
+    driver    Sink.commit(messages, batch), Sink.abort(messages, batch)
 
-`Task` tells the query and micro-batch, which are the same when Spark replays a micro-batch, so that a sink may know it again.
-May assume: PySpark 4.1 for Arrow in streams; on 4.0 rows are made Arrow here. Must not: know a protocol.
+`Task` names the query and micro-batch, which are the same when Spark replays a micro-batch, so that a sink may recognize it. PySpark 4.1
+is needed for Arrow in streams; on 4.0 rows are converted to Arrow here. This module must not know a protocol.
 """
 
 from __future__ import annotations
@@ -46,15 +46,18 @@ except ImportError:  # PySpark 4.0
     ARROW_STREAMS = False
 
 ROWS = 10_000
-PATIENCE = 30.0  # seconds that a stream's check waits for brokers which are away, as long as a client's calls do
+PATIENCE = 30.0  # seconds that a stream's check waits for brokers that are away: a client's default timeout
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Which task of which micro-batch writes: query and batch (None outside a stream) are the same when a micro-batch is replayed.
+    """The running task: query and batch (None outside a stream) are the same when a micro-batch is replayed.
 
     Attributes:
-        run: of the query, since it was started last; None outside a stream. serial: counts the attempts of all tasks of a Spark.
+        partition: number of Spark's partition. attempt: number of this attempt at it.
+        query: Spark's id of the query. batch: number of the micro-batch.
+        run: id of the query's run, new at each start; None outside a stream.
+        serial: Spark's task attempt id, which counts the attempts of all tasks of an application.
     """
 
     partition: int
@@ -67,10 +70,10 @@ class Task:
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task tells the driver.
+    """The commit message that a task sends to the driver.
 
     Attributes:
-        rows: how many it wrote. facts: what the sink needs to end its part.
+        rows: number of rows that it wrote. facts: what the sink needs to end its part.
     """
 
     rows: int
@@ -78,25 +81,32 @@ class Written(WriterCommitMessage):
 
 
 class Session(ABC):
-    """One task's writing."""
+    """The writing of one task.
+
+    Attributes:
+        rows: number of rows sent so far; `Sink.write` counts.
+    """
 
     rows = 0
 
     @abstractmethod
     def send(self, batch: pa.RecordBatch) -> None:
-        """Hand records to the producer; blocks only for room. Refused rows raise before anything of the batch is sent, where that shows."""
+        """Pass rows to the producer; blocks only while the send budget is full.
+
+        Rows that are refused raise before anything of the batch is sent, where that can be seen.
+        """
 
     @abstractmethod
     def finish(self) -> Written:
-        """Wait until the broker has all of them."""
+        """Wait until the broker has acknowledged all rows; returns the commit message."""
 
     @abstractmethod
     def abort(self) -> None:
-        """The task failed: close what is open, without waiting; must not raise."""
+        """Close what is open, without waiting, since the task failed; must not raise."""
 
 
 class Sink(ABC):
-    """One protocol's way to write; holds options alone, so it pickles."""
+    """One protocol's way to write; holds options only, so it can be pickled."""
 
     def __init__(self, url: str, client: Mapping[str, Any], schema: StructType) -> None:
         self.url, self.options = url, dict(client)
@@ -104,24 +114,40 @@ class Sink(ABC):
         self.arrow = arrow_schema(schema)
 
     def open(self) -> Client:
-        """A client of the driver's own."""
+        """Open a client of the driver's own; the caller closes it."""
         return connect(self.url, **self.options)
 
     def check(self, client: Client, *, stream: bool) -> None:  # noqa: B027
-        """On the driver, before a task of a write or of a stream's micro-batch starts: refuse what cannot work."""
+        """Refuse what cannot work: called on the driver, before the tasks of a write or of a micro-batch start.
+
+        Args:
+            client: of the driver. stream: whether this is for a micro-batch.
+        """
 
     @abstractmethod
     def begin(self, client: Client, task: Task) -> Session | None:
-        """In a worker. None: this task of this micro-batch was committed already."""
+        """Begin a task in a worker; None means that the rows of this task of this micro-batch are committed already."""
 
     def commit(self, messages: list[Written | None], batch: int | None) -> None:  # noqa: B027
-        """On the driver, when every task has finished."""
+        """Commit, on the driver, when every task has finished.
+
+        Args:
+            messages: of the tasks. batch: number of the micro-batch; None for a batch write.
+        """
 
     def abort(self, messages: list[Written | None], batch: int | None) -> None:  # noqa: B027
-        """On the driver, when a task failed for good; the messages of those that failed are None."""
+        """Undo what tasks wrote, on the driver, when a task failed for good.
+
+        Args:
+            messages: of the tasks, None for those that failed. batch: number of the micro-batch; None for a batch write.
+        """
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
-        """One task."""
+        """Write one task's rows; returns the commit message.
+
+        Raises:
+            Disconnected: Spark closed its side of the connection, so that rows may be missing.
+        """
         client = worker.client(self.url, self.options)
         try:
             session = self.begin(client, this_task())
@@ -146,7 +172,7 @@ class Sink(ABC):
 
 
 def this_task() -> Task:
-    """What Spark tells of the running task."""
+    """Return the running task from Spark's TaskContext."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -164,10 +190,11 @@ def this_task() -> Task:
 
 
 def checked(sink: Sink, *, stream: bool) -> Sink:
-    """The sink, after its check on the cluster.
+    """Return the sink, after its check on the cluster.
 
-    A stream's is made for each micro-batch in a process of its own, whose client was never connected: brokers that are away for that moment
-    would end a query whose tasks had waited for them.
+    A stream's sink is made for each micro-batch in a process of its own, whose client was never connected: without the retry, brokers that
+    are
+    away for that moment would end a query whose tasks would have waited for them.
     """
 
     def check() -> None:
@@ -179,44 +206,53 @@ def checked(sink: Sink, *, stream: bool) -> Sink:
 
 
 def away(error: WireprotoError) -> Verdict:
-    """Whether a check is worth another try: nothing that the cluster answered is."""
+    """Judge whether to try a check again: only after an error of the connection, not after an answer of the cluster."""
     return verdict(error) if isinstance(error, TransportError) else Verdict.NEVER
 
 
 class LogWriter(DataSourceArrowWriter):
-    """`df.write`. Made on the driver and pickled to the workers."""
+    """The writer of `df.write`. It is made on the driver and pickled to the workers."""
 
     def __init__(self, sink: Sink) -> None:
         self.sink = checked(sink, stream=False)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write one partition's rows in a worker; returns its commit message."""
         return self.sink.write(iterator)
 
     def commit(self, messages: list[Any]) -> None:
+        """Commit on the driver, with the commit messages of all partitions."""
         self.sink.commit(messages, None)
 
     def abort(self, messages: list[Any]) -> None:
+        """Abort on the driver; the messages of failed partitions are None."""
         self.sink.abort(messages, None)
 
 
 class LogStreamWriter(DataSourceStreamArrowWriter):
-    """`df.writeStream`. Spark makes one for each micro-batch and another one for its end; the source checks the first of them alone."""
+    """The writer of `df.writeStream`.
+
+    Spark makes one to plan each micro-batch and another one to end it; the source checks the first one only.
+    """
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
 
     def write(self, iterator: Iterator[Any]) -> Written:
+        """Write one partition's rows of a micro-batch in a worker; returns its commit message."""
         return self.sink.write(iterator if ARROW_STREAMS else rows_to_arrow(iterator, self.sink.arrow))
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+        """Commit micro-batch `batchId` on the driver, with the commit messages of all partitions."""
         self.sink.commit(messages, batchId)
 
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+        """Abort micro-batch `batchId` on the driver; the messages of failed partitions are None."""
         self.sink.abort(messages, batchId)
 
 
 def rows_to_arrow(rows: Iterable[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Spark rows as Arrow batches, for PySpark 4.0. Its timestamps are local times without a zone."""
+    """Convert Spark rows to Arrow batches, for PySpark 4.0, whose timestamps are local times without a zone."""
     held: list[dict[str, Any]] = []
     moments = [field.name for field in schema if pa.types.is_timestamp(field.type) and field.type.tz]
     for row in rows:
@@ -231,8 +267,10 @@ def rows_to_arrow(rows: Iterable[Any], schema: pa.Schema) -> Iterator[pa.RecordB
 
 
 def refuse_repeated(schema: StructType) -> None:
-    """Raise OptionError for columns of one name, or fields of one struct, also where they are not written: Spark hands no such rows to
-    Python, and says so in the tasks, in words that name no remedy."""
+    """Raise OptionError for columns of the same name, or fields of the same name in one struct.
+
+    It also refuses those that would not be written: Spark passes no such rows to Python, and its own error, in the tasks, names no remedy.
+    """
     found = sorted(set(repeated(schema)))
     if found:
         raise OptionError(
@@ -242,7 +280,7 @@ def refuse_repeated(schema: StructType) -> None:
 
 
 def repeated(kind: Any, path: str = "") -> Iterator[str]:
-    """Names that a type has more than once in one struct, with what they lie in."""
+    """Yield the paths of names that occur more than once in one struct of a type."""
     columns = getattr(kind, "fields", ())
     names = [column.name for column in columns]
     for column in columns:
@@ -255,7 +293,7 @@ def repeated(kind: Any, path: str = "") -> Iterator[str]:
 
 
 def wanted(schema: StructType, name: str, kinds: Mapping[str, tuple[str, ...]]) -> str | None:
-    """The type of a column that the sink knows, None where there is none.
+    """Return the type of a column that the sink knows, None where the schema lacks it.
 
     Args:
         kinds: by column, the types that it may have, as Spark writes them.
