@@ -43,7 +43,7 @@ def __getattr__(name: str) -> Any:
 
 def _lacking(why: ImportError) -> ImportError:
     """Build the error for a missing dependency, with the versions that are needed and the PySpark that is installed."""
-    from importlib.metadata import PackageNotFoundError, version  # imports much, in each of Spark's processes
+    from importlib.metadata import PackageNotFoundError, version  # here, since it imports much, in each of Spark's processes
 
     try:
         here = f"PySpark {version('pyspark')}"
@@ -61,17 +61,17 @@ def register(spark: SparkSession) -> None:
         spark.dataSource.register(source)
     for name, value in _CONFS.items():
         spark.conf.set(name, value)
-    _tell_of_workers(spark)
+    _warn_of_other_python(spark)
 
 
-def _tell_of_workers(spark: SparkSession) -> None:
+def _warn_of_other_python(spark: SparkSession) -> None:
     """Warn where tasks will run another Python than this program's, which probably lacks this package.
 
     With Spark Connect nothing is checked: tasks run on its server.
     """
     try:
         theirs = spark.sparkContext.pythonExec
-    except Exception:  # Connect raises an error of its own class, which only its extra brings along
+    except Exception:  # Spark Connect's error has a class that only its extra installs
         return
     found = shutil.which(theirs)
     if found is None or Path(found).parent != Path(sys.executable).parent:  # not resolved: an environment's Python is a link

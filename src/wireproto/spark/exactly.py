@@ -30,9 +30,9 @@ logger = logging.getLogger("wireproto.spark")  # the same as in `log`, which nee
 T = TypeVar("T")
 
 QUERIES = 16
-"""Number of other queries of a prefix whose last micro-batch is kept: two checkpoint locations may be spelt alike, or one query replaced one."""
+"""Number of other queries of a prefix whose last micro-batch is kept: locations of checkpoints may be spelt alike, or be used again."""
 LEAST, PART, APART = 10.0, 0.1, 30.0
-"""A transaction is not decided with less than `LEAST` seconds or `PART` of its time left; clocks may be `APART` seconds apart. See `late`."""
+"""A transaction is not decided with less than `LEAST` seconds or `PART` of its time left; clocks may be `APART` seconds apart (`late`)."""
 LONGEST = 900.0
 """Default of the seconds that a task's transaction may take: the default of Kafka's transaction.max.timeout.ms."""
 SOON = Policy(first=0.002, factor=2.0, ceiling=0.5)

@@ -67,7 +67,7 @@ class ExactlyOnce(KafkaSink):
 
     def __init__(self, settings: KafkaWriteSettings, schema: StructType) -> None:
         super().__init__(settings, schema)
-        self.prefix = settings.prefix or f"wireproto-{uuid.uuid4().hex}"  # of a batch write, whose sink is pickled to its end
+        self.prefix = settings.prefix or f"wireproto-{uuid.uuid4().hex}"  # a batch write keeps it: its sink is pickled
         self.plan: Plan | None = None
         self.apart = False
 
@@ -76,7 +76,7 @@ class ExactlyOnce(KafkaSink):
         allowed = float(self.options["transaction_timeout"])
         return Leading(client, self.settings.decisions, self.prefix, self.settings.timeout, allowed)
 
-    # --- the driver, before ---
+    # --- the driver, before the tasks ---
 
     def check(self, client: Client, *, stream: bool) -> None:
         """Take the driver's name, finish what earlier drivers left, and plan the micro-batch.
@@ -144,7 +144,7 @@ class ExactlyOnce(KafkaSink):
         slot = (task.batch or 0) % _SLOTS * _SLOTS + task.serial % _SLOTS
         return Attempt(self, cast("KafkaClient", client), task, f"{self.prefix}/{run}/{task.partition}.{task.attempt}.{slot}")
 
-    # --- the driver, behind ---
+    # --- the driver, after the tasks ---
 
     def commit(self, messages: list[Written | None], batch: int | None) -> None:
         """Decide the micro-batch, then commit its tasks' transactions.

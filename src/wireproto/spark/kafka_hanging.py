@@ -104,8 +104,8 @@ def mend(
         decided: transactions that coordinators have committed, all markers written.
         kept: transactions that are still to be committed, and are left alone.
     Returns:
-        True when no others than those left alone and those `kept` are open there; False where that is not known: this user may not see whose
-        they are, or a coordinator is moving.
+        True when no others than those left alone and those `kept` are open there; False where that is not known, since this user may not
+        see whose they are, or a coordinator is moving.
     Raises:
         TimedOut: coordinators are still writing markers, or a partition has no leader.
         AuthError: the user lacks the right to read a topic, to see whose transaction is open there (with `blind`), or to alter the cluster,
@@ -133,10 +133,10 @@ def mend(
         known = _known(admin, {one.producer_id for one in held}, names, deadline)
         left: dict[Held, bool | None] = {}  # by transaction, whether to commit it; None: not known yet
         for one in held:
-            who = (one.producer_id, one.producer_epoch)
-            if who in spared:
+            producer = (one.producer_id, one.producer_epoch)
+            if producer in spared:
                 continue
-            if who in committed:
+            if producer in committed:
                 left[one] = before[one] = True
             elif known is not None and one.producer_id in known:
                 info = known[one.producer_id]

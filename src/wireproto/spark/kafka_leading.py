@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _SHORT = 30.0
 """Seconds that a transaction of the driver's own may take at most: it has one record."""
-_PATIENCE = 10.0
+_SWEEP_TIMEOUT = 10.0
 """Seconds to look for transactions that attempts have left open, and to end them."""
 _MOVING = 30.0
 """Seconds for a name's coordinator to be found while nodes take over from each other."""
@@ -57,7 +57,7 @@ class Leading:
         self._short = min(_SHORT, allowed)
         self._admin = client.admin()
         self._timeout = timeout
-        self._sweeping = min(timeout, _PATIENCE)
+        self._sweeping = min(timeout, _SWEEP_TIMEOUT)
         self.prefix = prefix
         self.name = f"{prefix}/driver"
         self._names = re.compile(re.escape(prefix) + r"/[^/]+/[0-9]+\.[0-9]+\.[0-9]+")  # of attempts

@@ -332,7 +332,7 @@ class Log(ABC):
             partition=span.partition,
         )
 
-    # --- for all ---
+    # --- on the driver and in workers ---
 
     def lost(self, what: str) -> None:
         """Report that records are gone: raise DataLoss, or log a warning where failOnDataLoss is false.

@@ -1,9 +1,9 @@
-"""What message ids do not tell: how many records lie between two of them, and where the middle is.
+"""Counts what Pulsar's message ids do not tell: how many records lie between two of them, and where to split them.
 
-    limits   maxOffsetsPerTrigger, maxBytesPerTrigger, minOffsetsPerTrigger   the driver reads ahead, ids alone decoded, and counts
+    limits   maxOffsetsPerTrigger, maxBytesPerTrigger, minOffsetsPerTrigger   the driver reads ahead, decoding ids only, and counts
     splits   minPartitions         ledgers and their numbers of entries from the admin interface; without it, publish times
 
-What it is: driver-side helpers of Pulsar's `Log`. Limits cut between entries, so that a stored batch is never torn; the first entry of a
+These are driver-side helpers of Pulsar's `Log`. Limits cut between entries, so that a stored batch is never split; the first entry of a
 micro-batch is always taken. Ends are stored in the checkpoint, so a micro-batch that is run again is the same.
 """
 
@@ -26,16 +26,23 @@ if TYPE_CHECKING:
     from ..roles import Client
     from .log import Log
 
-AHEAD = 4 << 20  # bytes that counting reads ahead of itself
+AHEAD = 4 << 20  # bytes that the reader that counts may read ahead
 FIRST_STEP = 250  # milliseconds back from now; doubled until the span's start is reached
-Entry = tuple[TopicPartition, MessageId, int, int]  # partition, place behind the entry, rows, bytes
+Entry = tuple[TopicPartition, MessageId, int, int]  # partition, position after the entry, rows, bytes
 Ledger = tuple[int, int]  # id, entries
 
 
 def limited(
     client: PulsarClient, start: Positions, latest: Positions, rows: int | None, size: int | None, poll_timeout: float
 ) -> Positions:
-    """Ends such that no more than `rows` and `size` bytes of keys, values and headers lie before them, but one entry at least."""
+    """Return ends with at most `rows` and `size` before them, but one entry at least.
+
+    Args:
+        start, latest: where the micro-batch begins, and where the topics end. rows: number of records; None: any.
+        size: bytes of keys, values and headers; None: any. poll_timeout: seconds to wait for a record.
+    Raises:
+        TimedOut: no record came within `poll_timeout`.
+    """
     ends = {key: start.get(key, place) for key, place in latest.items()}
     taken = weight = 0
     full: set[TopicPartition] = set()
@@ -57,7 +64,13 @@ def limited(
 
 
 def entries(client: PulsarClient, start: Positions, latest: Positions, poll_timeout: float, *, sizes: bool = False) -> Iterator[Entry]:
-    """Entries between two sets of positions, partitions of a topic in turns."""
+    """Yield the entries between two sets of positions; the partitions of a topic take turns.
+
+    Args:
+        sizes: decode keys, values and headers, so that the entries' bytes are counted.
+    Raises:
+        TimedOut: no record came within `poll_timeout` seconds.
+    """
     columns = ("ledger", "entry", "key", "value", "headers") if sizes else ("ledger", "entry")
     for topic in sorted({topic for topic, _ in latest}):
         starts = {key: start[key] for key, place in latest.items() if key[0] == topic and key in start and start[key] < place}
@@ -78,7 +91,7 @@ def entries(client: PulsarClient, start: Positions, latest: Positions, poll_time
 
 
 def of_batch(batch: Batch) -> Iterator[Entry]:
-    """The entries of one batch."""
+    """Yield the entries of one batch."""
     table = pa.record_batch(batch)
     ledgers, numbers = table.column("ledger"), table.column("entry")
     rows = table.num_rows
@@ -94,7 +107,7 @@ def of_batch(batch: Batch) -> Iterator[Entry]:
 
 
 class Counter:
-    """Counts what waits, up to a number that is enough; goes on where it stopped while the start stays."""
+    """Counts the rows that wait, up to a number that is enough; continues where it stopped as long as the start is the same."""
 
     def __init__(self) -> None:
         self._start: Positions = {}
@@ -102,6 +115,7 @@ class Counter:
         self._rows = 0
 
     def count(self, client: PulsarClient, start: Positions, latest: Positions, enough: int, poll_timeout: float) -> int:
+        """Return the rows between two sets of positions, counted up to `enough`; raises TimedOut as `entries` does."""
         if start != self._start:
             self._start, self._upto, self._rows = dict(start), dict(start), 0
         if self._rows < enough:
@@ -117,14 +131,14 @@ class Counter:
 
 
 def split(log: Log, client: PulsarClient, spans: list[Span], least: int) -> list[Span]:
-    """The spans in about `least` pieces."""
+    """Cut the spans into about `least` pieces."""
     if client.admin().url is not None:
         return by_ledgers(client, spans, least)
     return [piece for span in spans for piece in by_time(log, client, span, -(-least // len(spans)))]
 
 
 def by_ledgers(client: PulsarClient, spans: list[Span], least: int) -> list[Span]:
-    """Pieces of about the same number of entries."""
+    """Cut the spans into pieces with about the same number of entries."""
     inside = [within(ledgers(client, span), span) for span in spans]
     total = sum(count for found in inside for _, _, count in found) or 1
     pieces: list[Span] = []
@@ -136,12 +150,12 @@ def by_ledgers(client: PulsarClient, spans: list[Span], least: int) -> list[Span
 
 
 def ledgers(client: PulsarClient, span: Span) -> list[Ledger]:
-    """(id, entries) of a partition's ledgers, in order."""
+    """Return (id, entries) of a partition's ledgers, in order."""
     return client.admin().ledgers(span.topic, span.partition)
 
 
 def within(found: list[Ledger], span: Span) -> list[tuple[int, int, int]]:
-    """(ledger, first entry, entries) of the part of each ledger that lies in the span."""
+    """Return (ledger, first entry, entries) of the part of each ledger that lies in the span."""
     start, stop = span.start, span.stop
     assert isinstance(start, MessageId)
     assert isinstance(stop, MessageId)
@@ -156,7 +170,7 @@ def within(found: list[Ledger], span: Span) -> list[tuple[int, int, int]]:
 
 
 def place_at(span: Span, found: list[tuple[int, int, int]], number: int) -> MessageId:
-    """The beginning of the entry with this number within the span."""
+    """Return the position of the entry with this number within the span."""
     for ledger, first, count in found:
         if number < count:
             return MessageId(*span.key, ledger, first + number)
@@ -166,7 +180,10 @@ def place_at(span: Span, found: list[tuple[int, int, int]], number: int) -> Mess
 
 
 def by_time(log: Log, client: PulsarClient, span: Span, parts: int) -> list[Span]:
-    """Pieces of about the same time of publishing: where the broker's SEEK by time takes one, from now back to the span's start."""
+    """Cut the span into pieces of about the same publish time.
+
+    The broker's SEEK by time finds the positions, for times from now back to the span's start.
+    """
     stop = span.stop
     assert isinstance(stop, MessageId)
 
@@ -183,6 +200,6 @@ def by_time(log: Log, client: PulsarClient, span: Span, parts: int) -> list[Span
 
 
 def pieces_of(span: Span, places: list[MessageId]) -> list[Span]:
-    """The span cut at these places, as far as they lie in it."""
+    """Cut the span at those of the positions that lie in it."""
     bounds = [span.start, *sorted({place for place in places if span.start < place < span.stop}), span.stop]
     return [Span(*span.key, start, stop) for start, stop in pairwise(bounds)]

@@ -1,20 +1,21 @@
-"""What the driver of an exactly-once sink to Pulsar has decided: records in a topic of the prefix's own, which one driver has at a time.
+"""Stores the decisions of an exactly-once sink's driver: records in a topic of the prefix, to which one driver at a time may write.
 
-    kind       beside the driver's epoch and name
-    taken      a driver has come: what stands before this was decided before it had the topic, and behind it nobody else decides
+    kind       what it has beside the driver's epoch and name
+    taken      a driver has taken the topic: everything before this was decided earlier, and no other driver decides after it
     decided    a decision (`exactly.Decided`): [task, transaction, when its time is over], …; where its outbox and its log of attempts begin
     ended      the number of a decision, all of whose transactions are committed
     dropped    the prefix is forgotten
 
-The topic is had alone (``exclusive-with-fencing``), and a driver's epoch is higher than that of the one before. The broker throws the older
-driver out as the newer one comes, but a SEND of it that was past the broker's checks may be stored behind the newer one's first record;
-and two that come while the broker stores an epoch may both be given it, and stay (AbstractTopic.incrementTopicEpochIfNeeded of 4.2.4). So
-the log's own order decides: whose `taken` came last, unless of a lower epoch, has the topic, and what anybody else stores behind it is
-void, for who looks for decisions and for who has made one, and looks for it before going on. Of a driver thrown out there is one such
-record at most, for each is waited for.
+The driver's producer is exclusive (access mode ``exclusive-with-fencing``), and its epoch is higher than that of the driver before. The
+broker fences the older driver when the newer one connects, but a SEND of the older one that had passed the broker's checks may be stored
+behind the newer one's first record; and two that connect while the broker stores an epoch may both be given it, and stay
+(AbstractTopic.incrementTopicEpochIfNeeded of 4.2.4). So the order of the log decides: the driver of the last `taken` record has the topic,
+unless that record's epoch is lower than one before it, and what others store behind it is void. This holds both for a driver that looks
+for decisions and for one that has made a decision, and reads that it counts before it continues. A fenced driver leaves at most one such
+record, since it waits for each.
 
-It is read from its end backwards, which is soon done. May assume: nothing in the topic is transactional, so that nothing keeps readers
-from its end. Must not: know what a decision is about.
+The topic is read from its end backwards, which is quick. Nothing in it may be transactional, so that nothing keeps readers from its end.
+This module must not know what a decision is about.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ if TYPE_CHECKING:
     from ..pulsar.producer import PulsarProducer
 
 _BACK = (64, 10_000)
-"""Entries from the end that are read first; then all."""
+"""Numbers of entries before the end that are read first; if that is not enough, all are read."""
 _BEFORE = 16
-"""Records that are seen before a decision that is found, unless there are fewer: one that is void stands just behind what makes it so."""
+"""Records that must be read before a decision, if there are as many: a void one comes soon after the `taken` record that makes it void."""
 
 
 class Leader(NamedTuple):
-    """A driver, by its topic's epoch and a name of its own."""
+    """A driver, by its topic's epoch and a unique name."""
 
     epoch: int
     who: str
@@ -57,6 +58,7 @@ class Handed:
     """An attempt's transaction that was handed over.
 
     Attributes:
+        task: number of its task. id: the transaction's.
         expires: when its coordinator rolls it back, in seconds since 1970 by the worker's clock.
     """
 
@@ -67,7 +69,10 @@ class Handed:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where what a micro-batch leaves begins in the log of attempts and in the outbox: texts of positions; None: with all that is there."""
+    """Where the records of a micro-batch begin in the log of attempts (`begun`) and in the outbox.
+
+    Both are texts of positions; None: at the beginning of the topic.
+    """
 
     begun: str | None
     outbox: str
@@ -75,25 +80,27 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Decision(Decided[Handed]):
-    """See `exactly.Decided`, and:
+    """A decision of Pulsar's sink; see `exactly.Decided`.
 
     Attributes:
-        places: where its attempts are noted, and its outbox begins.
+        places: where the micro-batch's records begin in the log of attempts and in the outbox.
     """
 
     places: Places | None = None
 
     @property
     def begun(self) -> str | None:
-        """Where its attempts are noted."""
+        """Return where its attempts are noted."""
         return None if self.places is None else self.places.begun
 
     def to_facts(self) -> dict[str, Any]:
+        """Return what its record holds."""
         places = self.places and [self.places.begun, self.places.outbox]
         return self.parts() | {"places": places, "transactions": [[one.task, *one.id, round(one.expires)] for one in self.transactions]}
 
     @classmethod
     def of(cls, found: Mapping[str, Any], ended: bool) -> Decision:
+        """Make the decision from its record; raises KeyError, TypeError, ValueError or AttributeError for one that is no decision."""
         rows = tuple(Handed(int(task), TransactionId(int(most), int(least)), end) for task, most, least, end in found["transactions"])
         places = None
         if found["places"]:
@@ -107,8 +114,9 @@ class Found:
     """What the log says up to some record.
 
     Attributes:
-        decision: the last one; None: there is none. at: where it stands. leader: who has the topic; None: who had it before these.
-        sure: whether enough was seen before the decision.
+        decision: the last one; None where there is none. at: its position.
+        leader: the driver that has the topic; None where no record shows it.
+        sure: whether enough records before the decision were read to know that it counts.
     """
 
     decision: Decision | None
@@ -121,6 +129,7 @@ class Decisions:
     """The decisions of one prefix.
 
     Args:
+        client: of the driver. topic: where decisions are stored. prefix: the sink's transactionalIdPrefix.
         timeout: seconds for each call.
     """
 
@@ -131,12 +140,12 @@ class Decisions:
         self.timeout = timeout
 
     def take(self, leader: Leader | None = None) -> Driver:
-        """Have the topic alone: an older driver is thrown out.
+        """Take the topic exclusively: an older driver is fenced.
 
         Args:
-            leader: the driver that goes on here; None: a new one.
+            leader: the driver that continues here; None: a new one.
         Raises:
-            Fenced: another one has come since.
+            Fenced: another driver has taken it since.
         """
         options: dict[str, Any] = {"batching": False, "delivery_timeout": self.timeout, "timeout": self.timeout}
         options["topic_epoch"] = None if leader is None else leader.epoch
@@ -148,11 +157,11 @@ class Decisions:
         return Driver(self, out, leader or Leader(epoch, uuid.uuid4().hex))
 
     def fenced(self, why: str) -> Fenced:
-        """What is raised for an older driver."""
+        """Build the error for an older driver."""
         return Fenced(f"another driver of the transactionalIdPrefix {self.prefix} has come: {why}")
 
     def until(self, last: MessageId) -> Found:
-        """What stands up to a record, that one included."""
+        """Return what the log says up to a record, that one included; raises TimedOut, Malformed."""
         key = (self.topic, -1)
         starts: list[Position | Earliest] = [MessageId(*key, last.ledger, max(0, last.entry - back)) for back in _BACK]
         for start in (*starts[: 2 if last.entry > _BACK[0] else 1], EARLIEST):
@@ -162,6 +171,7 @@ class Decisions:
         return found
 
     def _read(self, start: Position | Earliest, last: MessageId) -> Iterator[tuple[MessageId, dict[str, Any]]]:
+        """Yield positions and records from `start` up to and including `last`; raises TimedOut."""
         key: TopicPartition = (self.topic, -1)
         stop = MessageId(*key, last.ledger, last.entry, after=True)
         deadline = time.monotonic() + self.timeout
@@ -175,10 +185,10 @@ class Decisions:
 
 
 class Driver:
-    """Who has the topic alone, until he is thrown out.
+    """The driver that has the topic exclusively, until another one fences it. Leaving the `with` block closes its producer.
 
     Attributes:
-        leader: who it is, in another process too.
+        leader: its identity, which another process may continue with.
     """
 
     def __init__(self, decisions: Decisions, out: PulsarProducer, leader: Leader) -> None:
@@ -188,6 +198,7 @@ class Driver:
 
     @property
     def epoch(self) -> int:
+        """Return the topic's epoch of this driver."""
         return self.leader.epoch
 
     def __enter__(self) -> Self:
@@ -197,9 +208,10 @@ class Driver:
         try:
             self._out.close(self._decisions.timeout if kind is None else 1.0)
         except WireprotoError as why:
-            logger.info("pulsar-wire: %s: %s", self._decisions.topic, why)  # all that was written was waited for
+            logger.info("pulsar-wire: %s: %s", self._decisions.topic, why)  # harmless: `_write` has waited for every record
 
     def _write(self, kind: str, **facts: Any) -> MessageId:
+        """Store a record, and return its position; raises Fenced."""
         text = json.dumps({"kind": kind, **self.leader._asdict(), **facts}, separators=(",", ":")).encode()
         timeout = self._decisions.timeout
         try:
@@ -210,7 +222,11 @@ class Driver:
         return place
 
     def find(self) -> Found:
-        """What was decided before, by whichever driver: none of them decides any more. Raises Fenced where a newer one has come."""
+        """Return the last decision of any earlier driver; none of them can decide any more.
+
+        Raises:
+            Fenced: a newer driver has taken the topic.
+        """
         found = self._decisions.until(self._write("taken"))
         if found.leader != self.leader:
             raise self._fenced(found)
@@ -220,22 +236,26 @@ class Driver:
         return self._decisions.fenced(f"{found.leader} has the decisions' topic, this one is {self.leader}")
 
     def decide(self, decision: Decision) -> None:
-        """Returns when it is decided. Raises Fenced: it is not, nor will be."""
+        """Store a decision; when this returns, it counts.
+
+        Raises:
+            Fenced: it does not count, nor will it.
+        """
         found = self._decisions.until(self._write("decided", **decision.to_facts()))
         if found.decision is None or found.decision.number != decision.number:
             raise self._fenced(found)
 
     def end(self, decision: Decision) -> None:
-        """Note that all of a decision is carried out."""
+        """Note that a decision is carried out."""
         self._write("ended", id=decision.number)
 
     def drop(self) -> None:
-        """Forget the prefix."""
+        """Note that the prefix is forgotten."""
         self._write("dropped")
 
 
 def read(text: bytes | None) -> dict[str, Any]:
-    """A record. Raises Malformed."""
+    """Parse a record; raises Malformed."""
     try:
         found = json.loads(text or b"")
         return {"kind": str(found["kind"]), **found, "leader": Leader(int(found["epoch"]), str(found["who"]))}
@@ -244,19 +264,23 @@ def read(text: bytes | None) -> dict[str, Any]:
 
 
 def judged(records: Iterator[tuple[MessageId, dict[str, Any]]]) -> Found:
-    """What these say, in their order: behind a driver who has come nothing of another one counts."""
+    """Judge records in their order: behind a driver's `taken`, records of other drivers are void.
+
+    Raises:
+        Malformed: the last decision cannot be parsed.
+    """
     leader: Leader | None = None
-    certain = False  # whether its coming is among these
+    certain = False  # whether the leader's `taken` is among these records
     last, at, before, ended = None, None, 0, ""
     for count, (place, record) in enumerate(records):
-        who, kind = record["leader"], record["kind"]
-        if leader is not None and who.epoch < leader.epoch:
+        writer, kind = record["leader"], record["kind"]
+        if leader is not None and writer.epoch < leader.epoch:
             continue
         if kind == "taken":
-            leader, certain = who, True
-        elif leader is None or who.epoch > leader.epoch:
-            leader, certain = who, False
-        elif who != leader:
+            leader, certain = writer, True
+        elif leader is None or writer.epoch > leader.epoch:
+            leader, certain = writer, False
+        elif writer != leader:
             continue
         if kind == "decided":
             last, at, before = record, place, count if certain else 0

@@ -1,9 +1,9 @@
-"""Message ids with one order: what lies after an entry is written as the beginning of the next one.
+"""Gives message ids one order: "after an entry" is written as the beginning of the next one.
 
-    after (l, e, -1)   (l, e + 1, -1)     where the ledger ends with e, reading from there goes on in the next ledger
+    after (l, e, -1)   (l, e + 1, -1)     where the ledger ends with e, reading from there continues in the next ledger
     at    (l, e, i)    as it is           i > 0 lies within an entry
 
-Must not: know a connection.
+It needs no connection.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .options import Bound, Place
 
 
 def normal(position: Position) -> MessageId:
-    """The same place in its one form; raises OptionError for another broker's position."""
+    """Return the position in its one form; raises OptionError for another protocol's position."""
     if not isinstance(position, MessageId):
         raise OptionError(f"{position!r} is no message id: ledger:entry:index, like 12:3:-1")
     if position.after and position.index < 0:
@@ -25,7 +25,11 @@ def normal(position: Position) -> MessageId:
 
 
 def normal_bound(bound: Bound | None, option: str) -> Bound | None:
-    """A bound whose positions are in their one form; raises OptionError naming the option."""
+    """Return a bound with its positions in their one form.
+
+    Raises:
+        OptionError: a position is no message id; the error names the option.
+    """
     if not isinstance(bound, dict):
         return bound
     found: dict[tuple[str, int | str], Place] = {}

@@ -1,16 +1,17 @@
-"""The driver of an exactly-once sink towards Pulsar: its topics, what attempts have left there, and the ends of their transactions.
+"""Implements the steps of an exactly-once sink's driver at Pulsar: its topics, what attempts have left open, and ending their transactions.
 
     <decisionTopic>-decisions-<prefix>   what was decided: `pulsar_decisions`
-    <decisionTopic>-begun-<prefix>       each attempt's transaction, noted before anything is in it: nothing else lists transactions
-    <decisionTopic>-outbox-<prefix>      a record in each transaction that was handed over, with the transaction's number for its key
+    <decisionTopic>-begun-<prefix>       each attempt's transaction, noted before it is used: Pulsar has no list of transactions
+    <decisionTopic>-outbox-<prefix>      a record in each transaction that was handed over, with the transaction's id
 
-A coordinator forgets a transaction as it ends. One that is to be committed and is not known any more was committed by an earlier try, or
-was rolled back for its time: its record in the outbox is there, or it is not. Readers are let to the first open transaction; so what is
-open is rolled back first, and then a plain record is sent and read up to: what stood before it has ended when that is seen.
+A coordinator forgets a transaction as it ends. One that is to be committed and is not known any more was either committed by an earlier
+try, or rolled back for taking too long: its record in the outbox is there, or it is not. Readers see a topic up to the first open
+transaction; so what is open is rolled back first, then a plain record is sent and the outbox read up to that: what was sent before it has
+ended when it is read.
 
-Pulsar deletes what no subscription keeps: one, of the same name in each topic, stands before what may be asked for yet.
-What it is: the steps of which `pulsar_exactly` makes planning, commit and abort; and what drops a prefix for good.
-May assume nothing of Spark. Must not: decide.
+Pulsar deletes records that no subscription keeps: one subscription, of the same name in each topic, is kept before what may still be
+needed. `pulsar_exactly` makes planning, commit and abort of these steps; `drop` removes a prefix for good (the command line's
+`sinks drop`). This module knows nothing of Spark, and leaves to its callers what is decided.
 """
 
 from __future__ import annotations
@@ -35,22 +36,24 @@ if TYPE_CHECKING:
     from .pulsar_decisions import Driver, Found, Handed
 
 DECISIONS = "persistent://public/default/wireproto-sinks"
-"""What the names of the sink's own topics begin with, unless decisionTopic says otherwise."""
+"""Default of the option decisionTopic: what the names of the sink's own topics begin with."""
 SETTING = "pulsar.transaction_timeout"
-"""What allows tasks' transactions their time."""
+"""The option that bounds the time of tasks' transactions."""
 HOLD = "wireproto-sinks"
-"""The subscription that keeps what may be asked for yet."""
-_PATIENCE = 10.0
-"""Seconds for the looking for what attempts have left open."""
+"""The subscription that keeps what may still be needed."""
+_SWEEP_TIMEOUT = 10.0
+"""Seconds to look for transactions that attempts have left open, and to roll them back."""
 _STEP = 1.0
-"""Seconds for which the outbox may stand still before somebody is looked for who keeps it open."""
+"""Seconds without a record from the outbox before open transactions are looked for again."""
 
 
 class Leading:
     """The driver of one prefix.
 
     Args:
-        stem: what the names of its topics begin with. timeout: seconds for each call.
+        client: of the driver; the caller closes it. stem: what the names of its topics begin with. prefix: the sink's
+            transactionalIdPrefix.
+        timeout: seconds for each call.
     """
 
     def __init__(self, client: PulsarClient, stem: str, prefix: str, timeout: float) -> None:
@@ -59,26 +62,30 @@ class Leading:
         self._timeout = timeout
         self.prefix = prefix
         self.begun, self.outbox = f"{stem}-begun-{prefix}", f"{stem}-outbox-{prefix}"
-        self._before: Position = MessageId("", -1, -1, -1)  # where the decisions' topic ended when it was prepared
+        self._before: Position = MessageId("", -1, -1, -1)  # end of the decisions' topic when it was prepared
         self.decisions = Decisions(client, f"{stem}-decisions-{prefix}", prefix, timeout)
 
     # --- topics ---
 
     @property
     def topics(self) -> tuple[str, str, str]:
+        """Return the names of the sink's topics: decisions, log of attempts, outbox."""
         return self.decisions.topic, self.begun, self.outbox
 
     def prepare(self) -> Places:
-        """Make the topics that are not there, and have them kept. Where what comes now begins.
+        """Create the topics that do not exist, with a subscription that keeps their records.
 
+        Returns:
+            where the records of the next micro-batch will begin.
         Raises:
-            OptionError: they cannot be made, or one has partitions.
+            OptionError: a topic cannot be created, or has partitions.
         """
         ends = [self._end(topic) for topic in self.topics]
         self._before = ends[0]
         return Places(ends[1].text(), ends[2].text())
 
     def _end(self, topic: str) -> Position:
+        """Return where a topic ends; it is created where it does not exist."""
         try:
             found = self._admin.positions(topic, LATEST, timeout=self._timeout)
         except TopicNotFound:
@@ -91,6 +98,7 @@ class Leading:
         return place
 
     def _make(self, topic: str) -> None:
+        """Create a topic without partitions: by the admin interface, else by opening a producer."""
         if self._admin.url is not None:
             try:
                 self._admin.create_topic(topic, partitions=0, timeout=self._timeout)
@@ -106,15 +114,22 @@ class Leading:
             raise OptionError(text) from why
 
     def _keep(self, places: Mapping[tuple[str, int], Position]) -> None:
+        """Move the subscription, so that brokers keep the records from these positions on."""
         try:
             with self._client.hold(HOLD, consumer_name=self.prefix) as hold:
                 hold.move(places, timeout=self._timeout)
-        except ConsumerBusy as why:  # it is there, and keeps more than it must until the next time
+        except ConsumerBusy as why:  # harmless: it keeps more than it must until the next time
             logger.info("pulsar-wire: the subscription %s stays where it is: %s", HOLD, why)
 
     def keep(self, found: Found, now: Places, *, swept: bool) -> None:
-        """Let go of what nobody asks for any more: what stands before the last decision, what that wrote if it is carried out, and
-        attempts that are rolled back."""
+        """Let brokers delete what is not needed any more.
+
+        That is what lies before the last decision, the outbox if that decision is carried out, and notes of attempts that are rolled back.
+
+        Args:
+            found: the last decision. now: where the topics ended when they were prepared. swept: whether all open attempts were rolled
+                back.
+        """
         decision = found.decision
         places: dict[tuple[str, int], Position] = {(self.decisions.topic, -1): found.at or self._before}
         if swept and now.begun is not None:
@@ -124,7 +139,7 @@ class Leading:
         self._keep(places)
 
     def _read(self, topic: str, start: Position | Earliest, stop: MessageId, deadline: float) -> Iterator[Record | None]:
-        """Records up to a place; None: none for a while."""
+        """Yield records up to a position; None: none came for `_STEP` seconds. Raises TimedOut."""
         with self._client.reader(
             topic, start={(topic, -1): start}, stop={(topic, -1): stop}, create_topic=False, reset="earliest"
         ) as reader:
@@ -138,10 +153,13 @@ class Leading:
                     yield None
 
     def make_ready(self, topic: str | None) -> None:
-        """Have brokers begin what they keep of transactions in each partition of a topic that may have had none, and in the outbox.
+        """Have brokers create their transaction buffer in the outbox and in each partition of a topic that may have had no transaction.
 
-        Until that is stored, which its first transaction has done, an end of a transaction leaves nothing there, and what was on its way
-        to it comes behind its end: readers wait for that then (TopicTransactionBuffer.abortTxn of 4.2.4, where it is not ready).
+        That is done by a transaction that is rolled back. Until the buffer's state is stored, the end of a transaction leaves no mark in
+        the
+        partition, and records in flight are stored behind the end: readers would wait for them (TopicTransactionBuffer.abortTxn of 4.2.4,
+        where it
+        is not ready).
         """
         with self._client.transactions(self.prefix, timeout=self._timeout) as work:
             turn = work.begin(timeout=self._timeout)
@@ -155,7 +173,13 @@ class Leading:
     # --- attempts ---
 
     def attempts(self, since: str | None, epoch: int, deadline: float) -> list[TransactionId]:
-        """Transactions that attempts of this driver and those before it have begun, from a place on."""
+        """Return the transactions that attempts of this driver and earlier ones have begun, from a position on.
+
+        Args:
+            since: text of the position; None: the topic's beginning. epoch: of this driver. deadline: of `time.monotonic`.
+        Raises:
+            TimedOut, Malformed.
+        """
         stop = self._admin.positions(self.begun, LATEST, timeout=max(0.0, deadline - time.monotonic()))[self.begun, -1]
         assert isinstance(stop, MessageId)
         start = EARLIEST if since is None else parse_position(since, self.begun, -1)
@@ -163,20 +187,27 @@ class Leading:
         for record in self._read(self.begun, start, stop, deadline):
             if record is not None:
                 number, of = begun(record.value)
-                found += [number] if of <= epoch else []  # what a newer driver's tasks have begun is not an older one's to end
+                found += [number] if of <= epoch else []  # an older driver must not end what a newer driver's tasks have begun
         return found
 
     def roll_back(self, transactions: Iterable[TransactionId], timeout: float | None = None) -> None:
-        """Have nothing of these seen; those that are over are no error."""
-        self._admin.end_transactions(transactions, commit=False, timeout=self._timeout if timeout is None else timeout)
-
-    def roll_back_others(self, epoch: int, decision: Decision | None, within: float = _PATIENCE) -> bool:
-        """End what attempts have left open, which readers wait behind: whether all of it is ended.
-
-        Nothing else waits for that: where a broker is silent it is told, and left to the next time, or to the transactions' time-out.
+        """Roll back transactions; those that are over already are no error.
 
         Args:
-            decision: the last one, whose transactions are not to be rolled back. within: seconds for all of it, at most.
+            timeout: seconds; None: the driver's own.
+        """
+        self._admin.end_transactions(transactions, commit=False, timeout=self._timeout if timeout is None else timeout)
+
+    def roll_back_others(self, epoch: int, decision: Decision | None, within: float = _SWEEP_TIMEOUT) -> bool:
+        """Roll back what attempts have left open, which readers wait behind.
+
+        Nothing else depends on it: where a broker does not answer that is logged, and left to the next call, or to the transactions'
+        time-out.
+
+        Args:
+            epoch: of this driver. decision: the last one, whose transactions are not rolled back. within: seconds for all of it, at most.
+        Returns:
+            whether all of them are rolled back.
         """
         kept, since = (set(), None) if decision is None else ({one.id for one in decision.transactions}, decision.begun)
         deadline = time.monotonic() + min(self._timeout, within)
@@ -194,7 +225,7 @@ class Leading:
         """Commit each transaction of a decision, and note that.
 
         Returns:
-            those that were rolled back for their time, of which nothing was written then.
+            the transactions that were rolled back for taking too long; if there are any, nothing is noted.
         Raises:
             TransportError, BrokerError: it is not noted.
         """
@@ -208,8 +239,10 @@ class Leading:
         return lost
 
     def _committed(self, driver: Driver, decision: Decision) -> set[TransactionId]:
-        """Transactions whose records are seen in the outbox, from where the decision's began: what was open there has ended when this
-        returns."""
+        """Return the transactions whose records are visible in the outbox, from where the decision's began.
+
+        What was open there has ended when this returns.
+        """
         self.roll_back_others(driver.epoch, decision)
         with self._client.producer(self.outbox, batching=False, timeout=self._timeout) as out:
             fence = out.send(b"", key=b"fence").position(self._timeout)
@@ -219,7 +252,7 @@ class Leading:
         found: set[TransactionId] = set()
         deadline = time.monotonic() + self._timeout
         for record in self._read(self.outbox, start, stop, deadline):
-            if record is None:  # an attempt that was not noted yet has finished meanwhile
+            if record is None:  # an attempt that was noted after the first look keeps the outbox open
                 self.roll_back_others(driver.epoch, decision, max(0.0, deadline - time.monotonic()))
             elif record.value:
                 found.add(read_number(record.value))
@@ -228,8 +261,10 @@ class Leading:
     # --- the end of a query ---
 
     def forget(self) -> None:
-        """Have nothing kept any more, and delete the topics, where the admin interface is known: else brokers do, unless they are told not
-        to (`brokerDeleteInactiveTopicsEnabled`)."""
+        """Drop the subscription of the topics, and delete them where the admin interface is known.
+
+        Else brokers delete them, unless `brokerDeleteInactiveTopicsEnabled` is off.
+        """
         for topic in self.topics:
             try:
                 with self._client.hold(HOLD, consumer_name=self.prefix) as hold:
@@ -242,10 +277,10 @@ class Leading:
                 logger.warning("pulsar-wire: the topic %s of %s is still there: %s", topic, self.prefix, why)
 
     def drop(self) -> tuple[Decision | None, str, list[TransactionId]]:
-        """End a query for good: what it decided is carried out, what else it left open is rolled back, and its decisions are forgotten.
+        """End a query for good: carry out what it decided, roll back what else it left open, and forget its decisions.
 
         Returns:
-            the last decision; what of it could not be carried out, empty if nothing; what was rolled back.
+            the last decision; a text about what of it could not be carried out, empty if nothing; ids of what was rolled back.
         """
         wrong = ""
         try:
@@ -274,12 +309,16 @@ class Leading:
 
 
 def note(number: TransactionId, epoch: int, **more: object) -> bytes:
-    """What an attempt notes before anything is in its transaction."""
+    """Return the note of an attempt's transaction, which is stored before the transaction is used.
+
+    Args:
+        number: the transaction's id. epoch: of its driver. more: further facts.
+    """
     return json.dumps({"transaction": list(number), "epoch": epoch, **more}, separators=(",", ":")).encode()
 
 
 def begun(text: bytes | None) -> tuple[TransactionId, int]:
-    """A transaction that was noted, and its driver's epoch."""
+    """Parse a note: the transaction's id, and its driver's epoch; raises Malformed."""
     try:
         return read_number(text), int(json.loads(text or b"")["epoch"])
     except (ValueError, KeyError, TypeError) as why:
@@ -287,7 +326,7 @@ def begun(text: bytes | None) -> tuple[TransactionId, int]:
 
 
 def read_number(text: bytes | None) -> TransactionId:
-    """The transaction that a note or a record of the outbox is about."""
+    """Parse the transaction's id of a note or of a record of the outbox; raises Malformed."""
     try:
         most, least = json.loads(text or b"")["transaction"]
         return TransactionId(int(most), int(least))
@@ -296,4 +335,5 @@ def read_number(text: bytes | None) -> TransactionId:
 
 
 def unreadable_note(text: bytes | None) -> Malformed:
+    """Build the error for a note that no attempt wrote."""
     return Malformed(f"what an attempt has noted cannot be read: {(text or b'')[:200]!r}")

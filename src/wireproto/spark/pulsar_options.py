@@ -1,10 +1,10 @@
-"""Options of ``pulsar-wire``.
+"""Reads the options of ``pulsar-wire``.
 
     service.url    host:port or pulsar://host:port          admin.url   of the admin HTTP interface, for splits and de-duplication
     topic          names, separated by commas               subscription   a durable one that keeps what the query has not read
     pulsar.*       options of the client and its roles      the rest: see `options.py`
 
-What it is: text to ReadSettings and back to errors. maxRecordsPerPartition is refused: ids do not tell how many records lie between them.
+maxRecordsPerPartition is refused: ids do not tell how many records lie between them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ READERS = ("subscription", "startingOffsets", "failOnDataLoss")
 
 
 def service(options: Options) -> tuple[str, dict[str, Any]]:
-    """URL and options of the client."""
+    """Take the URL and the options of the client."""
     url = address(options, "service.url", "pulsar")
     client = client_options(options, "pulsar.")
     admin = options.text("admin.url")
@@ -29,7 +29,11 @@ def service(options: Options) -> tuple[str, dict[str, Any]]:
 
 
 def read_options(options: Options) -> ReadSettings:
-    """Take the reader's options."""
+    """Take the reader's options.
+
+    Raises:
+        OptionError: an option is missing, not offered for Pulsar, or has a value that it cannot have.
+    """
     url, client = service(options)
     topics = options.names("topic")
     if not topics:

@@ -90,7 +90,7 @@ class Pushed:
         if path == ("offset",) and offsets and one is child and isinstance(value, int):
             return self._bounds(kind, value)
         if path == ("timestamp",) and times and one is child and isinstance(value, datetime) and value.tzinfo is not None:
-            moment = int(value.timestamp() * 1000) - 1  # a float of a time may lie a little above it
+            moment = int(value.timestamp() * 1000) - 1  # 1 ms less: the float may be a little above the time
             if kind in ("GreaterThan", "GreaterThanOrEqual", "EqualTo", "EqualNullSafe") and moment >= 0:
                 self.since = max(moment, self.since or 0)
         return False
@@ -155,4 +155,5 @@ class Pushing:
         self.__func__ = getattr(DataSourceReader, "pushFilters", None)
 
     def __call__(self, filters: Iterable[Any]) -> list[Any]:
+        """Store the filters that can be used; return those that Spark must still apply."""
         return self._take(filters)

@@ -1,14 +1,15 @@
-"""The format ``rocketmq-wire``: queue offsets as Kafka's offsets; keys, value and user properties as the common record has them.
+"""Provides the format ``rocketmq-wire``: queue offsets as Kafka's offsets; keys, value and user properties as the common columns have them.
 
-What it is: RocketMQ's `Log` and its source; both lines of brokers. A partition is a queue, which each client numbers for itself: driver,
+It is RocketMQ's `Log` and its data source, for brokers of 4.x and 5.x. A partition is a queue, which each client numbers for itself:
+driver,
 workers and the next run of a query may have other numbers. So offsets JSON and checkpoints name the queue, as in ``{"topic":
-{"broker-a/0": 23}}``; the driver numbers what it reads there, a worker finds the queue of its span by name (`here`), and rows bear the
-driver's number. Numbers without a queue, as older checkpoints have them, are taken where they can mean one queue only. The writer is in
+{"broker-a/0": 23}}``; the driver numbers what it reads there, a worker finds the queue of its span by name (`here`), and rows have the
+driver's number. Numbers without a queue, as older checkpoints have them, are accepted where they can mean only one queue. The writer is in
 `rocketmq_sink.py`.
 
     nameServer    host:port, separated by ; or , or rocketmq://…      topic   names, separated by commas
     rocketmq.*    options of the client and its roles                  commitOffsetsToGroup   a group to commit to, for lag tools
-    expectedBrokers   names of brokers without which nothing is begun  the rest: see `options.py`
+    expectedBrokers   names of brokers that must be registered         the rest: see `options.py`
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from .write import Sink
 
 Name = tuple[str, int | str]
-"""Topic, and number or name of a queue."""
+"""Topic, and the number or name of a queue."""
 
 FORM = LogFormat(
     columns={**COMMON, "offset": ("bigint", plain("offset"))},
@@ -44,11 +45,12 @@ FORM = LogFormat(
     sources=NOTHING,
 )
 GATHERED = {"min_bytes": 1 << 20, "batch_bytes": 2 << 20, "pull_ahead": 16}
-"""Reading towards an end that is there: a reply has 32 messages at most, and each batch its price in Arrow. What the user chose counts."""
+"""Reader options for a range that is there already. A reply has 32 messages at most, and each batch costs time in Arrow, so that replies
+are gathered. Options that the user gives precede these."""
 
 
 def name_of(place: Position) -> str:
-    """The name of its queue."""
+    """Return the name of a position's queue."""
     assert isinstance(place, QueueOffset)
     return queue_name(place.broker, place.queue)
 
@@ -61,7 +63,10 @@ class RocketMQLog(Log):
     gone = (TopicNotExist,)
 
     def check(self, client: Client) -> None:
-        """Refuse to begin without a broker that is expected: a route names living ones alone, so that its rows would be left out."""
+        """Raise NoMaster where a broker of expectedBrokers is not registered.
+
+        A route names only brokers that are up, so the rows of that broker would be left out.
+        """
         if self.settings.brokers:
             there = cast(RocketClient, client).admin().brokers(timeout=client.timeout)
             if absent := [name for name in self.settings.brokers if there.get(name) is None]:
@@ -70,12 +75,13 @@ class RocketMQLog(Log):
                 raise NoMaster(f"{text}: run the query when it is back, or correct the option expectedBrokers")
 
     def partitions(self, client: Client) -> list[TopicPartition]:
+        """Return the partitions that the topics have now; raises TopicNotExist with its remedy."""
         with self.missing_topics():
             return super().partitions(client)
 
     @contextmanager
     def missing_topics(self) -> Iterator[None]:
-        """Say of a topic that is not there what to do."""
+        """Add the remedy to the error for a topic that does not exist."""
         try:
             yield
         except TopicNotExist as why:
@@ -85,12 +91,18 @@ class RocketMQLog(Log):
     # --- queues by name ---
 
     def to_json(self, positions: Positions) -> dict[str, Any]:
+        """Return positions as values for JSON, by queue name: ``{"topic": {"broker-a/0": 23}}``."""
         tree: dict[str, dict[str, Any]] = {}
         for topic, name, offset in sorted((place.topic, name_of(place), number(place)) for place in positions.values()):
             tree.setdefault(topic, {})[name] = offset
         return tree
 
     def from_json(self, client: Client, tree: Tree) -> Positions:
+        """Return the positions of a checkpoint, by this client's partition numbers.
+
+        Raises:
+            OptionError: the checkpoint is another source's, or has a number that may mean several queues. TopicNotExist.
+        """
         found: Positions = {}
         try:
             names = {(topic, part(text)): offset for topic, inner in tree.items() for text, offset in inner.items()}
@@ -104,10 +116,17 @@ class RocketMQLog(Log):
         return found
 
     def example(self) -> str:
+        """Return an example of offsets, for error texts."""
         return '{"topic": {"broker-a/0": 23}}'
 
     def queues(self, client: Client, names: Iterable[Name], what: str) -> dict[Name, QueueOffset]:
-        """The beginning of each queue by its name or number; raises OptionError for numbers that may mean several."""
+        """Look up the beginning of each queue, by its name or number.
+
+        Args:
+            names: (topic, number or name). what: what has the names, for errors.
+        Raises:
+            OptionError: a number may mean several queues.
+        """
         admin, wanted = cast(RocketClient, client).admin(), list(names)
         found: dict[Name, QueueOffset] = {}
         for topic in dict.fromkeys(topic for topic, _ in wanted):
@@ -117,6 +136,7 @@ class RocketMQLog(Log):
         return found
 
     def numbered(self, client: Client, bound: Named, option: str) -> dict[TopicPartition, Place]:
+        """Return a bound by this client's partition numbers; raises OptionError for a number that may mean several queues."""
         found: dict[TopicPartition, Place] = {}
         named = {(topic, name_of(place) if isinstance(place, QueueOffset) else name): place for (topic, name), place in bound.items()}
         for key, queue in self.queues(client, named, f"option {option}").items():
@@ -125,11 +145,15 @@ class RocketMQLog(Log):
         return found
 
     def away(self, client: Client, missing: Positions) -> Positions:
-        """A broker that was stopped is in no route; one that is there, and has the queue no more, has lost it."""
+        """Return those of the missing partitions whose broker is in no route, since it was stopped.
+
+        A broker that is there and does not have the queue any more has lost it.
+        """
         there = cast(RocketClient, client).admin().brokers(timeout=client.timeout)
         return {key: place for key, place in missing.items() if isinstance(place, QueueOffset) and place.broker not in there}
 
     def here(self, client: Client, span: Span) -> Span:
+        """Return a span as planned by the driver with the partition number of this client."""
         start, stop = span.start, span.stop
         (queue,) = self.queues(client, [(span.topic, name_of(start))], "a task").values()
         found = Span(span.topic, queue.partition, moved(queue, number(start)), moved(queue, number(stop)))
@@ -139,10 +163,15 @@ class RocketMQLog(Log):
     # --- ranges ---
 
     def cut(self, client: Client, spans: list[Span]) -> list[Span]:
+        """Split what is still there of the spans, as minPartitions and maxRecordsPerPartition ask."""
         return super().cut(client, self.still_there(client, spans))
 
     def still_there(self, client: Client, spans: list[Span]) -> list[Span]:
-        """The spans, those whose beginning was aged out from what is left of them on."""
+        """Return the spans without what brokers have deleted, which is reported as lost.
+
+        Raises:
+            NoMaster: the broker of a queue is away. DataLoss: records are gone (unless failOnDataLoss is false).
+        """
         keys = [span.key for span in spans]
         first, last = self.ends(client, keys, EARLIEST), self.ends(client, keys, LATEST)
         found: list[Span] = []
@@ -159,10 +188,16 @@ class RocketMQLog(Log):
         return found
 
     def commit(self, client: Client, ends: Positions) -> Collection[TopicPartition]:
-        """Store the ends for the group of commitOffsetsToGroup; it must have no members of its own. Brokers of 5.x want it made before."""
+        """Commit the ends to the group of commitOffsetsToGroup, which must have no members; brokers of 5.x need it to be created before."""
         return cast(RocketClient, client).admin().commit(self.settings.group, ends) if self.settings.group else ()
 
     def read(self, client: Client, span: Span, columns: tuple[str, ...]) -> Iterator[Batch]:
+        """Yield the batches of the span.
+
+        Raises:
+            DataLoss: records are gone (unless failOnDataLoss is false).
+            TimedOut: no record came within `ReadSettings.poll_timeout` seconds.
+        """
         moved = "raise" if self.settings.fail_on_data_loss else "earliest"
         gathered = {name: value for name, value in GATHERED.items() if name not in self.settings.client}
         try:
@@ -178,6 +213,11 @@ class RocketMQWire(LogSource):
     log = RocketMQLog
 
     def read_settings(self, options: Options) -> ReadSettings:
+        """Return what reading needs.
+
+        Raises:
+            OptionError: an option is missing or has a value that it cannot have.
+        """
         url = address(options, "nameServer", "rocketmq", between=";")
         topics = options.names("topic")
         if not topics:
@@ -188,6 +228,7 @@ class RocketMQWire(LogSource):
         return read_settings(options, url=url, client=client, topics=topics, brokers=brokers, **more)
 
     def sink(self, options: Options, schema: StructType) -> Sink:
+        """Return the sink, which writes at least once."""
         from .rocketmq_sink import RocketMQSink, write_options
 
         return RocketMQSink(write_options(options), schema)

@@ -1,11 +1,11 @@
-"""RocketMQ's sink: neighbours of a queue share a command (batch messages); what is acknowledged is stored, perhaps more than once.
+"""Writes rows to RocketMQ: rows of a queue share a command (batch messages); what is acknowledged is stored, perhaps more than once.
 
-RocketMQ has no sequence numbers that a broker would know a record again by: a task or micro-batch that Spark runs again writes again. So
-each record carries a user property that is the same whenever the same rows come again, for its readers to know it by:
+RocketMQ has no sequence numbers by which a broker would recognize a record: a task or micro-batch that Spark runs again writes again. So
+each record has a user property that is the same whenever the same rows come again, by which its readers can recognize it:
 
     wireproto_id    ``<query>-<micro-batch>-<task>-<row>``; of a batch write ``<job>-<task>-<row>``     (dedupKeys=false leaves it out)
 
-Must not: promise more than at least once.
+This sink must not promise more than at least once.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _PAIR = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]
 
 @dataclass(frozen=True, slots=True)
 class RocketMQWriteSettings(WriteSettings):
-    """As the others', and:
+    """What writing to RocketMQ needs.
 
     Attributes:
-        ids: put the property `ID` on each record.
+        ids: whether each record gets the property `ID`.
     """
 
     ids: bool = True
 
 
 def write_options(options: Options) -> RocketMQWriteSettings:
-    """Take the writer's options."""
+    """Take the writer's options; raises OptionError."""
     url = address(options, "nameServer", "rocketmq", between=";")
     client = {"linger": LINGER, **client_options(options, "rocketmq.")}
     write_timeout = options.seconds("writeTimeout", float(client.get("delivery_timeout", 60.0)) + 30.0)
@@ -56,7 +56,11 @@ def write_options(options: Options) -> RocketMQWriteSettings:
 
 
 class RocketMQSink(TopicSink):
-    """Rows to RocketMQ."""
+    """Writes rows to RocketMQ.
+
+    Attributes:
+        job: id of a batch write, for the property `ID`.
+    """
 
     settings: RocketMQWriteSettings
 
@@ -67,7 +71,11 @@ class RocketMQSink(TopicSink):
             self.columns.append("headers")
 
     def check(self, client: Client, *, stream: bool) -> None:
-        """Whether the topic is there; topics of rows show in the tasks."""
+        """Refuse a topic that does not exist; topics named by rows are checked in the tasks.
+
+        Raises:
+            TopicNotExist: with its remedy.
+        """
         if self.settings.topic is not None:
             try:
                 client.admin().describe_topic(self.settings.topic)
@@ -76,11 +84,12 @@ class RocketMQSink(TopicSink):
                 raise
 
     def begin(self, client: Client, task: Task) -> Session | None:
+        """Begin a task with a producer of its own."""
         return RocketMQSession(self, client, task)
 
 
 class RocketMQSession(TopicSession):
-    """One task: numbers its rows."""
+    """One task, which numbers its rows."""
 
     sink: RocketMQSink
 
@@ -89,13 +98,18 @@ class RocketMQSession(TopicSession):
         self.stem = f"{sink.job}-{task.partition}-" if task.query is None else f"{task.query}-{task.batch}-{task.partition}-"
 
     def send(self, batch: pa.RecordBatch) -> None:
+        """Send the rows, with the property `ID` where the options ask for it."""
         if self.sink.settings.ids:
             batch = with_ids(batch, self.stem, self.rows)
         super().send(batch)
 
 
 def with_ids(batch: pa.RecordBatch, stem: str, first: int) -> pa.RecordBatch:
-    """The batch with one more header on each row: its number from `first` on, behind the stem."""
+    """Return the batch with one more header on each row: the stem, then the row's number, which counts from `first`.
+
+    Raises:
+        OptionError: the column headers has another type.
+    """
     count = batch.num_rows
     numbers = pc.cast(pa.array(range(first, first + count), pa.int64()), pa.string())
     texts = pc.binary_join_element_wise(pa.scalar(stem), numbers, "").cast(pa.binary())

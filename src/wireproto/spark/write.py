@@ -153,7 +153,7 @@ class Sink(ABC):
             session = self.begin(client, this_task())
             if session is None:
                 for _ in batches:
-                    pass  # Spark wants its rows taken
+                    pass  # Spark requires that a writer reads its rows
                 return Written(0, {"already": True})
             try:
                 for batch in batches:

@@ -1,15 +1,15 @@
-"""The format ``zookeeper-wire``: one row per node below a root; written, a node per row (`zookeeper_sink.py`).
+"""Provides the format ``zookeeper-wire``: reads one row for each node below a root; `zookeeper_sink.py` writes one node for each row.
 
-    hosts         host:port, separated by commas, or zookeeper://…   includeData     whether data is read out (true)
+    hosts         host:port, separated by commas, or zookeeper://…   includeData     whether data is read (true)
     root          where to begin (/)                                  minPartitions   about how many tasks the tree is split into (8)
     maxDepth      levels below the root                               zookeeper.*     options of the client
     failOnConcurrentChange   fail where the tree changed meanwhile (false)
-    failOnNoAuth  fail at a node that may not be read (true); false leaves it out with what is below it, and tells how many in the log
+    failOnNoAuth  fail at a node that may not be read (true); false leaves it out with what is below it, and logs how many there were
 
-A walk of a live tree is not a snapshot: a node that vanishes between listing and reading is left out, and `readZxid` tells the last
+A walk of a live tree is not a snapshot: a node that is deleted between listing and reading is left out, and `readZxid` is the last
 transaction that the server had applied when it answered for a row. With failOnConcurrentChange the driver notes the last transaction first,
-and any row, list of children or missing node that shows a later one fails the query: what comes through is the tree at that transaction.
-There is no stream: ZooKeeper keeps no log that a query could go back to.
+and any row, list of children or missing node that shows a later one fails the query: the result is the tree at that transaction. There is
+no stream: ZooKeeper keeps no log from which a query could continue.
 """
 
 from __future__ import annotations
@@ -57,17 +57,18 @@ KINDS = {
 }
 ATTRIBUTE = {"ephemeralOwner": "ephemeral_owner", "dataLength": "data_length", "numChildren": "num_children"}
 log = logging.getLogger("wireproto.spark")
-ABREAST = 256  # nodes whose answers are on their way at once
+ABREAST = 256  # number of nodes that are requested at once
 TASKS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class TreeSettings:
-    """What a walk needs on driver and worker; picklable.
+    """What a walk needs on driver and worker; can be pickled.
 
     Attributes:
-        url, client: for `wireproto.connect`. root: where it begins. depth: levels below. data: whether nodes' data is read out.
-        tasks: about how many. strict: fail where the tree changed. refused: fail where a node may not be read.
+        url, client: for `wireproto.connect`.
+        root: path where the walk begins. depth: levels below it. data: whether there is a column data.
+        tasks: about how many tasks. strict: fail where the tree changed. refused: fail where a node may not be read.
     """
 
     url: str
@@ -82,7 +83,11 @@ class TreeSettings:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node as it was read; `zxid`: the last transaction that its server had applied."""
+    """A node as it was read.
+
+    Attributes:
+        zxid: the last transaction that its server had applied.
+    """
 
     path: str
     data: bytes | None
@@ -91,7 +96,11 @@ class Node:
 
 
 class Subtree(InputPartition):
-    """One task: nodes, each with everything below it down to so many levels; `zxid`: the last transaction before the walk."""
+    """One task: nodes to walk, each with a number of levels below it.
+
+    Attributes:
+        tops: (path, levels). zxid: the last transaction before the walk.
+    """
 
     def __init__(self, tops: tuple[tuple[str, int], ...], zxid: int) -> None:
         super().__init__(tops)
@@ -99,14 +108,15 @@ class Subtree(InputPartition):
 
 
 class ZooKeeperWire(DataSource):
-    """Reads a ZooKeeper tree as Arrow, a task for each of its subtrees, and writes nodes."""
+    """Reads a ZooKeeper tree as Arrow, a task for each part of the tree, and writes nodes."""
 
     @classmethod
     def name(cls) -> str:
+        """Return the format's name, ``zookeeper-wire``."""
         return "zookeeper-wire"
 
     def settings(self) -> TreeSettings:
-        """The reader's options, checked."""
+        """Return the reader's options; raises OptionError for wrong or unknown ones."""
         options = Options(self.options)
         found = TreeSettings(
             address(options, "hosts", "zookeeper"),
@@ -122,20 +132,23 @@ class ZooKeeperWire(DataSource):
         return found
 
     def schema(self) -> str:
+        """Return the schema as DDL, without data where includeData is false."""
         data = self.settings().data
         return ", ".join(f"`{name}` {kind}" for name, kind in KINDS.items() if data or name != "data")
 
     def reader(self, schema: StructType) -> TreeReader:
+        """Return the reader of a batch query."""
         return TreeReader(self.settings(), schema)
 
     def streamReader(self, schema: StructType) -> Any:  # noqa: N802
+        """Raise OptionError: there is no stream."""
         raise OptionError(
             "zookeeper-wire cannot be read as a stream: ZooKeeper keeps no log that a query could go back to; read it in a batch, where "
             "readZxid and mzxid tell what is new"
         )
 
     def sink(self, schema: StructType) -> TreeSink:
-        """The writer's options, checked."""
+        """Return the sink of the writer's options; raises OptionError for wrong or unknown ones."""
         from .zookeeper_sink import TreeSink, write_options
 
         options = Options(self.options)
@@ -144,6 +157,7 @@ class ZooKeeperWire(DataSource):
         return TreeSink(settings, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> LogWriter:
+        """Return the writer of a batch, after a check on the cluster; raises OptionError for the mode overwrite."""
         from .write import LogWriter
 
         if overwrite:
@@ -151,13 +165,18 @@ class ZooKeeperWire(DataSource):
         return LogWriter(self.sink(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> LogStreamWriter:  # noqa: N802
+        """Return the writer of a micro-batch."""
         from .write import LogStreamWriter
 
         return LogStreamWriter(self.sink(schema))
 
 
 class TreeReader(DataSourceReader):
-    """Walks subtrees; made on the driver, pickled to the workers."""
+    """Walks subtrees; made on the driver, pickled to the workers.
+
+    Raises (when it is made):
+        OptionError: the schema has columns or types that the format does not have.
+    """
 
     def __init__(self, settings: TreeSettings, schema: StructType) -> None:
         for column in schema.fields:
@@ -168,7 +187,12 @@ class TreeReader(DataSourceReader):
         self.arrow = arrow_schema(schema)
 
     def partitions(self) -> list[InputPartition]:
-        """Go down from the root until there are subtrees enough; the nodes passed on the way make a task of their own."""
+        """Go down from the root until there are enough subtrees; the nodes above them are a task of their own.
+
+        Raises:
+            NoNode: the root does not exist. NoAuth: a node may not be read (with failOnNoAuth).
+            DataLoss: a node changed meanwhile (with failOnConcurrentChange).
+        """
         settings = self.settings
         with connect(settings.url, **settings.client) as client:
             tree = cast("Tree", client.tree()).any_session()
@@ -202,7 +226,11 @@ class TreeReader(DataSourceReader):
         return [Subtree(tuple(top), zxid) for top in tops]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the nodes as Arrow batches."""
+        """Yield the nodes of a task as Arrow batches.
+
+        Raises:
+            NoAuth: a node may not be read (with failOnNoAuth). DataLoss: a node changed since the walk began (with failOnConcurrentChange).
+        """
         assert isinstance(partition, Subtree)
         settings = self.settings
         tree = cast("Tree", worker.client(settings.url, settings.client).tree()).any_session()
@@ -215,7 +243,7 @@ class TreeReader(DataSourceReader):
             raise
 
     def batch(self, nodes: list[Node]) -> pa.RecordBatch:
-        """One batch; times of a Stat are milliseconds."""
+        """Make one batch of nodes; the times of a Stat are milliseconds since 1970."""
         arrays = []
         for field in self.arrow:
             if field.name == "path":
@@ -232,7 +260,13 @@ class TreeReader(DataSourceReader):
 
 
 def reach(tree: Tree, root: str, zxid: int) -> None:
-    """Let this session's server come as far as the driver's was: it may be behind, and one that leads answers a sync at once."""
+    """Wait until this session's server has applied the driver's last transaction.
+
+    This server may be behind the driver's, and a server that leads answers a sync at once.
+
+    Args:
+        zxid: the driver's last transaction.
+    """
     tree.sync(root)
     if tree.zxid < zxid:
         with suppress(NoNode):  # then there is nothing to walk
@@ -240,7 +274,13 @@ def reach(tree: Tree, root: str, zxid: int) -> None:
 
 
 def walk(tree: Tree, waiting: list[tuple[str, int]], zxid: int, strict: bool, refused: bool) -> Iterator[list[Node]]:
-    """Every node of these subtrees, some hundred answers on their way at once."""
+    """Yield every node of these subtrees, in lists, with up to `ABREAST` nodes requested at once.
+
+    Args:
+        waiting: (path, levels below it); it is emptied. zxid: the last transaction before the walk.
+        strict: raise DataLoss where the tree changed. refused: raise NoAuth for a node that may not be read; else it is left out, and
+            logged.
+    """
     left_out: list[str] = []
     while waiting:
         asked = waiting[-ABREAST:]
@@ -274,17 +314,17 @@ REMEDY = "read again when nobody writes, or set failOnConcurrentChange to false"
 
 
 def unchanged(strict: bool, path: str, found: int, zxid: int) -> None:
-    """Raise where a node shows a transaction after the walk's beginning."""
+    """Raise DataLoss where a node shows a transaction after the walk's beginning (`found` is its latest)."""
     if strict and found > zxid:
         raise DataLoss(f"the node {path} was changed by transaction {found:#x}, after the read began at {zxid:#x}; {REMEDY}")
 
 
 def vanished(strict: bool, path: str, zxid: int) -> None:
-    """Raise where a node was deleted meanwhile."""
+    """Raise DataLoss where a node was deleted meanwhile, if `strict`."""
     if strict:
         raise DataLoss(f"the node {path} was deleted after the read began at transaction {zxid:#x}; {REMEDY}")
 
 
 def join(path: str, name: str) -> str:
-    """A child's path."""
+    """Return the path of a child."""
     return f"/{name}" if path == "/" else f"{path}/{name}"
