@@ -1,4 +1,4 @@
-"""``python -m wireproto.devbroker``: the dev broker as a process of its own.
+"""Runs the dev broker as a process of its own: ``python -m wireproto.devbroker``.
 
 Prints (or writes to ``--port-file``, atomically, once everything listens) one JSON object: ``{"kafka": {"url": …, "listeners": {…}}}``.
 Ends at SIGINT or SIGTERM, and with ``--until-eof`` also when its standard input ends, so that it never outlives its parent.
@@ -17,7 +17,7 @@ from . import command
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run until told to stop; returns the exit code."""
+    """Run until a signal or the end of input; returns the exit code."""
     options = _read(arguments)
     done = command.stop_signal()
     try:
@@ -26,12 +26,12 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"dev broker: {why}", file=sys.stderr)
         return 1
     try:
-        told = {name: {"url": broker.url(name), "listeners": broker.listeners(name)} for name in broker.protocols}
+        addresses = {name: {"url": broker.url(name), "listeners": broker.listeners(name)} for name in broker.protocols}
         if options.port_file is None:
-            print(json.dumps(told), flush=True)
+            print(json.dumps(addresses), flush=True)
         else:
             new = options.port_file.with_name(options.port_file.name + ".new")
-            new.write_text(json.dumps(told), encoding="utf-8")
+            new.write_text(json.dumps(addresses), encoding="utf-8")
             new.replace(options.port_file)
         if options.until_eof:
             threading.Thread(target=_await_eof, args=(done,), daemon=True).start()

@@ -1,7 +1,7 @@
-"""DevBroker: starts the sides in an event loop of their own and tells where they listen.
+"""Starts and stops the sides of the dev broker in an event loop of their own, and gives their addresses.
 
-What it is: life time only. One thread runs one asyncio loop with every side in it; calls from other threads are handed to the loop.
-Must not: know a protocol.
+One thread runs one asyncio loop with every side in it; calls from other threads are passed to the loop. This module must not know a
+protocol.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ class DevBroker:
     """An embedded broker; a context manager that starts and stops it.
 
     Args:
-        protocols: which ones to serve; None for all.
+        protocols: the ones to serve; None for all.
         data_dir: folder that keeps what was written; None keeps it in memory only.
         host: address to listen on.
         ports: fixed ports by protocol, or by ``protocol.listener``; others are free ones.
         tls: serve TLS with this context instead of plain TCP.
-        auto_create: whether topics make themselves at their first use, as servers do out of the box.
-        nodes: how many of a kind there are, by ``protocol.kind``, where a protocol has more than one: ``kafka.nodes``,
+        auto_create: whether topics are created at their first use, as servers do by default.
+        nodes: number of nodes of a kind, by ``protocol.kind``, where a protocol has more than one: ``kafka.nodes``,
             ``rocketmq.name_servers``, ``rocketmq.slaves``, ``zookeeper.members``.
+    Raises:
+        OptionError: a protocol is not served, or a port or kind of node is unknown.
     """
 
     def __init__(
@@ -71,7 +73,13 @@ class DevBroker:
     # -- life -------------------------------------------------------------------------------------------------------------
 
     def start(self, timeout: float = 30.0) -> Self:
-        """Listen on every port; returns when clients can connect. Raises what the side raised, or TimedOut."""
+        """Listen on every port; returns when clients can connect.
+
+        Args:
+            timeout: seconds.
+        Raises:
+            TimedOut: it did not start in time. Any error that a side raised, such as OSError for a port that is in use.
+        """
         if self._thread is not None:
             return self
         self._ready.clear()
@@ -88,7 +96,13 @@ class DevBroker:
         return self
 
     def stop(self, timeout: float = 30.0) -> None:
-        """Close every connection and port; what a data folder keeps is written down."""
+        """Close every connection and port; with a data folder, save what it keeps.
+
+        Args:
+            timeout: seconds.
+        Raises:
+            TimedOut: it did not stop in time.
+        """
         thread, self._thread = self._thread, None
         if thread is None or self._loop is None or self._stop is None:
             return
@@ -106,13 +120,14 @@ class DevBroker:
     # -- where ------------------------------------------------------------------------------------------------------------
 
     def address(self, protocol: str, listener: str = "main") -> str:
-        """``host:port`` of a protocol's listener."""
+        """Return ``host:port`` of a protocol's listener."""
         return self._side(protocol).address(listener)
 
     def url(self, protocol: str, path: str = "") -> str:
-        """What `wireproto.connect` takes; `path` is a topic or a ZooKeeper path, and may carry ``?options``. Pulsar's names its admin HTTP.
+        """Return a URL for `wireproto.connect`; other clients take `address`. Pulsar's URL has its admin HTTP as an option.
 
-        Other clients take `address`.
+        Args:
+            protocol: the side. path: a topic or a ZooKeeper path, which may end with ``?options``.
         """
         tail = path if path.startswith(("?", "/")) or not path else f"/{path}"
         query = self._side(protocol).query()
@@ -121,19 +136,19 @@ class DevBroker:
         return f"{protocol}{'+tls' if self._tls else ''}://{self._side(protocol).place()}{tail}"
 
     def listeners(self, protocol: str) -> dict[str, str]:
-        """Every listener's ``host:port`` by name (RocketMQ's name server and broker, Pulsar's admin HTTP …)."""
+        """Return every listener's ``host:port`` by name (RocketMQ's name server and broker, Pulsar's admin HTTP …)."""
         side = self._side(protocol)
         return {name: side.address(name) for name in side.listeners}
 
     # -- misbehaving ------------------------------------------------------------------------------------------------------
 
     def faults(self, protocol: str) -> Faults:
-        """The orders of one protocol; see `Faults`."""
+        """Return the faults of one protocol, to add some; see `Faults`."""
         self._known(protocol)
         return self._faults[protocol]
 
     def record(self, protocol: str) -> Recording:
-        """Keep every frame of a protocol from now on; call it before the clients that it is about connect. Not with `tls`."""
+        """Record every frame of a protocol from now on; call it before the clients of interest connect. Not with `tls`."""
         side = self._side(protocol)
 
         async def begin() -> Recording:
@@ -144,11 +159,12 @@ class DevBroker:
         return self._run(begin)
 
     def pause(self, protocol: str, node: str | None = None, *, abruptly: bool = True) -> None:
-        """The broker goes away: its ports refuse connections, and those that are open are cut. Its data stays.
+        """Take the broker away: its ports refuse connections, and open ones are cut. Its data stays.
 
         Args:
-            node: the name of one of its `listeners`: that one alone goes away, with what it forgets and what is forgotten of it.
-            abruptly: as a crash; False: with a farewell, where the protocol has one.
+            protocol: the side.
+            node: name of one of its `listeners`: only that one goes away, with the state that is lost when such a node goes.
+            abruptly: as in a crash; False: with the protocol's orderly end, where it has one.
         """
         if node is None:
             self._run(lambda: self._side(protocol).down(abruptly=abruptly, hold=True))
@@ -157,7 +173,7 @@ class DevBroker:
             self._run(lambda: self._side(protocol).node_down(node, abruptly=abruptly))
 
     def resume(self, protocol: str, node: str | None = None) -> None:
-        """It comes back, on the same ports; all of it where no node is named."""
+        """Bring the broker back, on the same ports: one listener, or all of them where no node is named."""
         side = self._side(protocol)
         self._run(side.up if node is None else lambda: side.node_up(node))
 
@@ -171,7 +187,7 @@ class DevBroker:
         return self._run(kick)
 
     def call(self, protocol: str, method: str, *args: Any, **named: Any) -> Any:
-        """Run a method of the side in the broker's loop (``broker.call("kafka", "move_leader", "topic", 0)``)."""
+        """Run a method of the side in the broker's loop (``broker.call("kafka", "move_leader", "topic", 0)``), and return its result."""
         side = self._side(protocol)
 
         async def run() -> Any:

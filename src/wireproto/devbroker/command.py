@@ -1,6 +1,6 @@
-"""What the two commands that run the dev broker share: options, and waiting to be told to stop.
+"""Holds what the two commands that run the dev broker share: their options, and waiting for a signal to stop.
 
-``wireproto dev`` is for people, ``python -m wireproto.devbroker`` for programs. Must not: print.
+``wireproto dev`` is for people, ``python -m wireproto.devbroker`` for programs. This module must not print.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ from .broker import DevBroker
 
 
 def add_options(parser: argparse.ArgumentParser, otherwise: str = "free ones by default") -> None:
-    """The options of a dev broker. otherwise: which ports it takes where none is given."""
+    """Add the options of a dev broker to a parser.
+
+    Args:
+        otherwise: help text about the ports that it takes where none is given.
+    """
     parser.add_argument("--protocols", type=lambda text: text.split(","), help="comma-separated; all by default")
     parser.add_argument("--data-dir", type=Path, help="keep data in this folder; in memory by default")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
@@ -29,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser, otherwise: str = "free ones by 
 
 
 def broker_of(options: argparse.Namespace) -> DevBroker:
-    """The broker that the options describe, not started."""
+    """Make the broker that the options describe; it is not started."""
     ports, nodes = _numbers(options.port), _numbers(options.nodes)
     return DevBroker(options.protocols, data_dir=options.data_dir, host=options.host, ports=ports, nodes=nodes)
 
@@ -39,7 +43,7 @@ def _numbers(items: list[str]) -> dict[str, int]:
 
 
 def stop_signal() -> threading.Event:
-    """An event that SIGINT and SIGTERM set. Call it before the broker starts."""
+    """Return an event that SIGINT and SIGTERM set; call this before the broker starts."""
     done = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: done.set())
@@ -47,6 +51,6 @@ def stop_signal() -> threading.Event:
 
 
 def wait(done: threading.Event) -> None:
-    """Until the event is set."""
+    """Wait until the event is set."""
     while not done.wait(1.0):  # a wait without an end would keep signals from being handled on some systems
         pass

@@ -1,14 +1,14 @@
-"""Partition logs of the dev broker: opaque entries in order, kept for ever, in memory or in a folder.
+"""Stores the partition logs of the dev broker: opaque entries in order, kept for ever, in memory or in a folder.
 
-What it is: the storage that the Kafka, Pulsar and RocketMQ sides share. An entry is bytes that the log does not look into (a record
-batch, a Pulsar entry, stored messages), with the offset of its first record, how many records it holds and their newest timestamp.
-Runs in the dev broker's event loop only.
+The Kafka, Pulsar and RocketMQ sides share it. An entry is bytes that the log does not look into (a record batch, a Pulsar entry, stored
+messages), with the offset of its first record, how many records it holds and their newest timestamp. It is used in the dev broker's event
+loop only.
 
 A log on disk is one file of these, appended as they come; what a crash cut off at the end is dropped when it is read again:
 
     | int64 base | int64 timestamp | int64 appended | int32 count | int32 size | size bytes |
 
-Must not: know a protocol.
+This module must not know a protocol.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Entry:
 
     Attributes:
         base: offset of its first record.
-        count: records in it; `base + count` is the offset after it.
+        count: number of records; `base + count` is the offset after it.
         timestamp: its newest record's timestamp, milliseconds since 1970.
-        appended: when the broker took it, milliseconds since 1970.
+        appended: when the broker stored it, milliseconds since 1970.
         data: the bytes, as the protocol stores them.
     """
 
@@ -47,16 +47,17 @@ class Entry:
 
     @property
     def end(self) -> int:
+        """Return the offset after its last record."""
         return self.base + self.count
 
 
 class PartitionLog:
-    """One partition.
+    """The log of one partition.
 
     Attributes:
         start: first offset that is still there.
         end: offset that the next record gets.
-        facts: the side's own notes on this partition (leader epoch, ledger id …); not written to disk.
+        facts: the side's own values for this partition (leader epoch, ledger id …); not written to disk.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -73,20 +74,22 @@ class PartitionLog:
             self._file = path.open("ab", buffering=0)
 
     def __len__(self) -> int:
-        """Number of entries (not records)."""
+        """Return the number of entries (not records)."""
         return len(self._entries)
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._entries)
 
     def append(self, data: bytes, *, count: int = 1, timestamp: int | None = None, base: int | None = None) -> Entry:
-        """Add an entry at the end; `end` tells its base beforehand, so that the side can write it into the bytes.
+        """Add an entry at the end; `end` is its base beforehand, so that the side can write it into the bytes.
 
         Args:
             data: the bytes to keep.
-            count: records in it, at least 1.
-            timestamp: milliseconds; None takes the broker's clock.
-            base: a base beyond `end` leaves a gap (compacted logs); None takes `end`.
+            count: number of records, at least 1.
+            timestamp: milliseconds since 1970; None: the broker's clock.
+            base: a base beyond `end` leaves a gap (compacted logs); None: `end`.
+        Raises:
+            ValueError: `count` is less than 1, or `base` is before the end.
         """
         now = int(time.time() * 1000)
         base = self.end if base is None else base
@@ -100,17 +103,21 @@ class PartitionLog:
         return entry
 
     def index(self, offset: int) -> int:
-        """Where in the list of entries the first one lies that ends after `offset`."""
+        """Return the index of the first entry that ends after `offset`."""
         at = max(bisect_right(self._bases, offset) - 1, 0)
         return at if at < len(self._entries) and self._entries[at].end > offset else min(at + 1, len(self._entries))
 
     def entry(self, offset: int) -> Entry | None:
-        """The entry that holds `offset`, or the next one; None at the end."""
+        """Return the entry that holds `offset`, or the next one; None at the end."""
         at = self.index(offset)
         return self._entries[at] if at < len(self._entries) else None
 
     def read(self, offset: int, max_bytes: int, *, max_entries: int = 1 << 30, stop: int | None = None) -> list[Entry]:
-        """Entries from the one that holds `offset` on: at least one where there is one, then while `max_bytes` lasts."""
+        """Return entries from the one that holds `offset` on: at least one where there is one, then more up to `max_bytes`.
+
+        Args:
+            max_entries: number of entries, at most. stop: leave out entries that begin at or after this offset.
+        """
         found: list[Entry] = []
         size = 0
         for at in range(self.index(offset), len(self._entries)):
@@ -122,20 +129,24 @@ class PartitionLog:
         return found
 
     def at_time(self, timestamp: int, *, appended: bool = False) -> Entry | None:
-        """The first entry whose newest timestamp (or time of arrival) is not before `timestamp`; None when all are older."""
+        """Return the first entry whose newest timestamp is not before `timestamp`; None when all are older.
+
+        Args:
+            timestamp: milliseconds since 1970. appended: compare with the time at which the broker stored it.
+        """
         for entry in self._entries:
             if (entry.appended if appended else entry.timestamp) >= timestamp:
                 return entry
         return None
 
     def delete_before(self, offset: int) -> None:
-        """Forget entries that end at or before `offset`; `start` becomes `offset`."""
+        """Drop entries that end at or before `offset`; `start` becomes `offset`."""
         at = self.index(offset)
         del self._entries[:at], self._bases[:at]
         self.start = max(self.start, min(offset, self.end))
 
     def delete_from(self, offset: int) -> None:
-        """Forget entries that reach beyond `offset`; the log ends before them."""
+        """Drop entries that reach beyond `offset`; the log then ends before them."""
         at = next((number for number, entry in enumerate(self._entries) if entry.end > offset), len(self._entries))
         del self._entries[at:], self._bases[at:]
         self.end = max(self.start, self._entries[-1].end if self._entries else self.start)
@@ -151,7 +162,7 @@ class PartitionLog:
         return lambda: self._watchers.discard(watcher)
 
     def stir(self) -> None:
-        """Have those who wait for an append look again: something else has changed that they ask for."""
+        """Call the watchers although nothing was appended: something else has changed that they depend on."""
         for watcher in list(self._watchers):
             watcher()
 
@@ -186,7 +197,7 @@ class PartitionLog:
 
 
 async def wait_for_append(logs: list[PartitionLog], enough: Callable[[], bool], seconds: float) -> bool:
-    """Wait until `enough()` holds, asking again after each append to one of `logs`; False when `seconds` ran out first."""
+    """Wait until `enough()` holds, checking again after each append to one of `logs`; False when `seconds` ran out first."""
     if enough():
         return True
     grown = asyncio.Event()
@@ -230,15 +241,15 @@ class Store:
 
     @property
     def topics(self) -> list[str]:
-        """Names, in order of creation."""
+        """Return the names of the topics, in order of creation."""
         return list(self._topics)
 
     def partitions(self, topic: str) -> dict[int, PartitionLog]:
-        """A topic's logs by partition; empty when there is no such topic."""
+        """Return a topic's logs by partition; empty when there is no such topic."""
         return self._topics.get(topic, {})
 
     def log(self, topic: str, partition: int) -> PartitionLog | None:
-        """One partition's log, or None."""
+        """Return one partition's log, or None."""
         return self._topics.get(topic, {}).get(partition)
 
     def create(self, topic: str, partitions: int = 1, *, first: int = 0) -> dict[int, PartitionLog]:
@@ -254,7 +265,7 @@ class Store:
         return logs
 
     def delete(self, topic: str) -> bool:
-        """Forget a topic and its files; False when there was none."""
+        """Delete a topic and its files; False when there was none."""
         logs = self._topics.pop(topic, None)
         if logs is None:
             return False
@@ -265,13 +276,13 @@ class Store:
         return True
 
     def beside(self, name: str) -> Store:
-        """Another store, of a replica: in a folder of that name inside this one's, and saved and closed with it."""
+        """Make another store, of a replica: in a folder of that name inside this one's, and saved and closed with it."""
         made = Store(None if self.folder is None else self.folder / name)
         self._beside.append(made)
         return made
 
     def save(self) -> None:
-        """Write the facts to the folder; nothing without one."""
+        """Write the facts to the folder, if there is one."""
         for other in self._beside:
             other.save()
         if self.folder is not None:

@@ -1,9 +1,11 @@
-"""pytest fixtures for programs that use a broker: put ``pytest_plugins = ["wireproto.devbroker.pytest_plugin"]`` in a conftest.py.
+"""Provides pytest fixtures for programs that use a broker.
+
+Put ``pytest_plugins = ["wireproto.devbroker.pytest_plugin"]`` in a conftest.py:
 
     def test_orders_are_written(dev_broker):
         run_my_program(dev_broker.url("kafka", "orders"))
 
-`dev_broker` is one broker for the whole session, so tests should use topic names of their own; `fresh_dev_broker` starts anew for
+`dev_broker` is one broker for the whole session, so tests should use topic names of their own; `fresh_dev_broker` starts a new one for
 each test (some milliseconds).
 """
 
@@ -18,13 +20,13 @@ from .broker import DevBroker
 
 @pytest.fixture(scope="session")
 def dev_broker() -> Iterator[DevBroker]:
-    """A dev broker with every protocol, shared by the session."""
+    """Start a dev broker with every protocol, shared by the session."""
     with DevBroker() as broker:
         yield broker
 
 
 @pytest.fixture
 def fresh_dev_broker() -> Iterator[DevBroker]:
-    """A dev broker of this test alone."""
+    """Start a dev broker for this test alone."""
     with DevBroker() as broker:
         yield broker

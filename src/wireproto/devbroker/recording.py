@@ -1,4 +1,4 @@
-"""What clients sent and were told: whole frames, kept as they pass and decoded when a test asks.
+"""Records what clients and brokers send: whole frames, kept as they pass and decoded when a test asks for them.
 
     with DevBroker(["kafka"]) as broker:
         seen = broker.record("kafka")                       # before clients connect; a proxy in front of a real server makes one likewise
@@ -6,9 +6,9 @@
         assert [request.message.acks for request in seen.requests("Produce")] == [-1]
         seen.wait("Heartbeat", 3, timeout=5.0)              # until three have come
 
-What it is: a list of frames with time and connection, and for each protocol a `Reader` of one connection's two directions. Names are those
-of the faults: Kafka's requests ("Produce"), Pulsar's fields of BaseCommand ("send", "flow"), RocketMQ's commands ("SendMessage"),
-ZooKeeper's operations ("createSession", "getData"); a reply has its request's name.
+It keeps a list of frames with time and connection, and for each connection a `Reader` that decodes both directions. Names are those of the
+faults: Kafka's requests ("Produce"), Pulsar's fields of BaseCommand ("send", "flow"), RocketMQ's commands ("SendMessage"), ZooKeeper's
+operations ("createSession", "getData"); a reply has its request's name.
 
     | protocol  | message of a request            | message of a reply                | header                                         |
     |-----------|---------------------------------|-----------------------------------|------------------------------------------------|
@@ -17,9 +17,9 @@ ZooKeeper's operations ("createSession", "getData"); a reply has its request's n
     | rocketmq  | SendMessageRequest … or None    | None                              | RemotingCommand (code, ext, body)              |
     | zookeeper | CreateRequest …, MultiRequest   | CreateResponse … or None          | RequestHeader, ReplyHeader; None: createSession |
 
-Of a connection that stood before the recording began requests are kept, and replies to what it did not see are "unknown"; ZooKeeper's
-are left out, whose frames mean nothing without the first one.
-May assume: plain frames (no TLS). Must not: know a socket, or change what passes.
+Of a connection that was open before the recording began, requests are kept, and replies to requests that were not recorded are "unknown";
+ZooKeeper's are left out, since their frames cannot be decoded without the first one. Frames must be plain (no TLS). This module must not
+know a socket, or change what passes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ..errors import UsageError
 from ..protocols import Protocol, known
 
 LIMIT = 256 << 20
-"""Bytes of frames that a recording keeps; more is an error of the test that made it."""
+"""Bytes of frames that a recording keeps at most; more raises UsageError in the test that made it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Seen:
     Attributes:
         at: time.monotonic() when it passed.
         connection: number of its connection, from 0 in the order of their first frames.
-        up: from client to broker.
+        up: whether it went from client to broker.
         name: of the request; see the module.
         version: of the request, 0 where there are none.
         header: see the module.
@@ -72,8 +72,10 @@ class Recording:
     """Frames of one protocol; thread-safe.
 
     Args:
-        protocol: whose frames they are.
-        older: connections that stand already.
+        protocol: of the frames.
+        older: connections that are open already.
+    Raises:
+        UsageError: frames of this protocol cannot be decoded.
     """
 
     def __init__(self, protocol: str, older: Iterable[object] = ()) -> None:
@@ -91,7 +93,11 @@ class Recording:
         self._changed = threading.Condition()
 
     def note(self, connection: object, up: bool, frame: bytes) -> None:
-        """For a frame's carrier: keep one. `connection` is anything that is the same object for a connection's life."""
+        """Keep a frame; called by what carries it.
+
+        Args:
+            connection: any object that is the same for a connection's life. up: from client to broker. frame: bytes without the length.
+        """
         if connection in self._left_out:
             return
         with self._changed:
@@ -101,24 +107,26 @@ class Recording:
             self._changed.notify_all()
 
     def all(self) -> list[Seen]:
-        """Every frame so far, in order of passing."""
+        """Return every frame so far, in order of passing."""
         with self._changed:
             self._decode()
             return list(self._seen)
 
     def requests(self, name: str | None = None) -> list[Seen]:
-        """What clients sent: of one name, or of all."""
+        """Return what clients sent: requests of one name, or all."""
         return [seen for seen in self.all() if seen.up and name in (None, seen.name)]
 
     def replies(self, name: str | None = None) -> list[Seen]:
-        """What brokers sent: answers to requests of that name (Pulsar: commands of that name), or all."""
+        """Return what brokers sent: replies to requests of that name (Pulsar: commands of that name), or all."""
         return [seen for seen in self.all() if not seen.up and name in (None, seen.name)]
 
     def wait(self, name: str, count: int = 1, *, timeout: float, when: Callable[[Seen], bool] = lambda seen: True) -> list[Seen]:
         """Wait until `count` requests of this name, for which `when` holds, were sent; returns all of them so far.
 
+        Args:
+            timeout: seconds.
         Raises:
-            AssertionError: fewer came within `timeout` seconds; the text tells what came instead.
+            AssertionError: fewer came in time; the text names what came instead.
         """
         deadline = time.monotonic() + timeout
         with self._changed:
@@ -134,7 +142,7 @@ class Recording:
                 self._changed.wait(left)
 
     def clear(self) -> None:
-        """Forget the frames, not the connections."""
+        """Drop the frames; connections keep their numbers and readers."""
         with self._changed:
             self._decode()
             self._seen.clear()
@@ -154,10 +162,13 @@ class Recording:
 
 
 class KafkaFrames:
+    """Decodes the frames of one Kafka connection."""
+
     def __init__(self) -> None:
         self._asked: dict[int, tuple[str, int]] = {}
 
     def __call__(self, up: bool, frame: bytes) -> Decoded:
+        """Decode a frame; replies are matched by correlation id."""
         from ..kafka import messages as m
         from ..kafka.codes import API_KEYS
 
@@ -179,7 +190,10 @@ class KafkaFrames:
 
 
 class PulsarFrames:
+    """Decodes the frames of one Pulsar connection."""
+
     def __call__(self, up: bool, frame: bytes) -> Decoded:
+        """Decode a frame."""
         from ..pulsar.frames import command_name, decode
 
         base = decode(frame)
@@ -189,10 +203,13 @@ class PulsarFrames:
 
 
 class RocketMQFrames:
+    """Decodes the frames of one RocketMQ connection."""
+
     def __init__(self) -> None:
         self._asked: dict[tuple[bool, int], str] = {}
 
     def __call__(self, up: bool, frame: bytes) -> Decoded:
+        """Decode a frame; replies are matched by opaque number and direction."""
         from .._codec import RemotingCommand
         from ..rocketmq import messages as m
         from ..rocketmq.codes import COMMANDS
@@ -208,11 +225,14 @@ class RocketMQFrames:
 
 
 class ZooKeeperFrames:
+    """Decodes the frames of one ZooKeeper connection, from its first one on."""
+
     def __init__(self) -> None:
         self._asked: dict[int, list[str]] = {}
         self._shaken = {True: False, False: False}
 
     def __call__(self, up: bool, frame: bytes) -> Decoded:
+        """Decode a frame; replies are matched by xid."""
         from ..zookeeper import messages as m
         from ..zookeeper.codes import OPERATIONS
         from ..zookeeper.lists import MultiRequest, MultiResponse

@@ -1,13 +1,13 @@
-"""Connections and listeners of the dev broker: asyncio TCP, cut into frames by the one framer.
+"""Accepts the dev broker's connections: asyncio TCP, cut into frames.
 
-What it is: everything that touches a socket in the dev broker. Every protocol's frame starts with a 4-byte big-endian length, which
-the framer checks against a cap before anything is allocated; a bad one closes the connection.
+Everything that touches a socket in the dev broker is here. Most protocols' frames start with a 4-byte big-endian length, which the
+framer checks against a cap before anything is allocated (others are lines); a bad one closes the connection.
 
     +--------------+-----------------------+
     | int32 length | length bytes of frame |
     +--------------+-----------------------+
 
-Must not: know a protocol. Runs in the dev broker's event loop only.
+This module must not know a protocol. It runs in the dev broker's event loop only.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 DEFAULT_CAP = 128 << 20
 HIGH_WATER = 8 << 20
-"""Bytes of frames that may wait for the side before the socket is no longer read."""
+"""Bytes of frames that may wait for the side; above that the socket is not read."""
 
 log = logging.getLogger("wireproto.devbroker")
 
@@ -50,13 +50,22 @@ class Served(Protocol):
     recordings: list[Recording]
 
     @property
-    def protocol(self) -> str: ...
+    def protocol(self) -> str:
+        """Return the protocol's name."""
+
     @property
-    def cap(self) -> int: ...
+    def cap(self) -> int:
+        """Return the largest frame that is accepted, in bytes."""
+
     @property
-    def framing(self) -> str: ...
-    async def serve(self, connection: Connection) -> None: ...
-    def word(self, first: bytes) -> bytes | None: ...
+    def framing(self) -> str:
+        """Return how frames are cut: "length" or "lines"."""
+
+    async def serve(self, connection: Connection) -> None:
+        """Speak the protocol on one connection until it ends."""
+
+    def word(self, first: bytes) -> bytes | None:
+        """Return a plain answer to a connection that begins with these bytes; None: they are frames."""
 
 
 class Hangup(Exception):
@@ -64,17 +73,18 @@ class Hangup(Exception):
 
 
 class Lines:
-    """Cuts lines, for protocols whose frames end with a line feed; as `Framer`, which cuts those that begin with a length."""
+    """Cuts lines, for protocols whose frames end with a line feed; `Framer` cuts those that begin with a length."""
 
     def __init__(self, cap: int) -> None:
         self._cap = cap
         self._data = bytearray()
 
     def feed(self, data: bytes) -> None:
+        """Add bytes that were received."""
         self._data += data
 
     def next(self) -> bytes | None:
-        """The next line without its end, or None; raises FrameTooLarge."""
+        """Return the next line without its end, or None; raises FrameTooLarge."""
         line, feed, rest = self._data.partition(b"\n")
         if len(line) > self._cap:
             raise FrameTooLarge(f"a line of {len(line)} bytes, the most accepted is {self._cap}")
@@ -85,13 +95,13 @@ class Lines:
 
 
 class Connection(asyncio.Protocol):
-    """One client. Iterate it for frames; `send` answers.
+    """One client's connection. Iterate it for frames; `send` answers.
 
     Attributes:
         peer: ``host:port`` of the client.
-        listener: name of the listener it came by.
+        listener: name of the listener that accepted it.
         state: the side's own object, None at first.
-        heard: frames that came.
+        heard: number of frames received.
     """
 
     def __init__(self, side: Served, listener: str) -> None:
@@ -126,7 +136,7 @@ class Connection(asyncio.Protocol):
         return frame
 
     async def next(self) -> bytes | None:
-        """The next frame without its length prefix, or None when the client is gone."""
+        """Return the next frame without its length prefix, or None when the client is gone."""
         while not self._frames:
             if self._closed:
                 return None
@@ -140,11 +150,13 @@ class Connection(asyncio.Protocol):
         return frame
 
     async def fault(self, message: str, **facts: Any) -> Fault | None:
-        """What shall go wrong with this request; serves delays, and cuts the connection where that is asked for.
+        """Take the fault that applies to this request, or None; delays are served here, and the connection is cut or stalled here.
 
         Args:
             message: the vendor's name of the request.
             facts: what a test's `when` may look at (topic=…, partition=…).
+        Raises:
+            Hangup: the connection is to be cut.
         """
         fault = self.side.faults.take(message, **facts)
         if fault is None:
@@ -195,7 +207,7 @@ class Connection(asyncio.Protocol):
         await self._writable.wait()
 
     def close(self) -> None:
-        """Close when what was written has gone out."""
+        """Close when what was written has been sent."""
         if self._transport is not None:
             self._transport.close()
 
@@ -206,22 +218,23 @@ class Connection(asyncio.Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether the client is gone."""
+        """Return whether the client is gone."""
         return self._closed
 
     @property
     def reading(self) -> bool:
-        """Whether what the client sends is taken in now."""
+        """Return whether the socket is being read."""
         return not self._paused
 
     @property
     def stalled(self) -> bool:
-        """Whether a fault has it stand still for good."""
+        """Return whether a fault has stopped this connection for good."""
         return self._stalled
 
     # -- asyncio.Protocol -------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start serving, unless the side is going down or a fault refuses the connection (called by asyncio)."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         name = transport.get_extra_info("peername")
@@ -233,6 +246,7 @@ class Connection(asyncio.Protocol):
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def data_received(self, data: bytes) -> None:
+        """Cut the bytes into frames; pause reading while too many wait for the side (called by asyncio)."""
         if not self._greeted:
             self._greeted = True
             word = self.side.word(data)
@@ -258,6 +272,7 @@ class Connection(asyncio.Protocol):
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Wake up the side, which finds the connection closed (called by asyncio)."""
         self._closed = True
         self._writable.set()
         self._wake()
@@ -265,9 +280,11 @@ class Connection(asyncio.Protocol):
             self._task.cancel()
 
     def pause_writing(self) -> None:
+        """Make `drain` wait (called by asyncio)."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
+        """Let `drain` return (called by asyncio)."""
         self._writable.set()
 
     # -- inside -----------------------------------------------------------------------------------------------------------
@@ -293,7 +310,11 @@ class Connection(asyncio.Protocol):
             self.side.connections.discard(self)
 
     async def end(self, *, abruptly: bool) -> None:
-        """Close from outside and wait until `serve` is out."""
+        """Close from outside and wait until `serve` has ended.
+
+        Args:
+            abruptly: cut it, instead of sending first what was written.
+        """
         if abruptly:
             self.abort()
         else:
@@ -318,7 +339,7 @@ class Listener:
         self._held: socket.socket | None = None
 
     async def open(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
-        """Listen; port 0 takes a free one. A port that was held is taken up again."""
+        """Listen; port 0 takes a free one, and a port that was held is used again."""
         held, self._held = self._held, None
         where: dict[str, Any] = {"host": host, "port": port} if held is None else {"sock": held}
         if self._streams is not None:
@@ -329,18 +350,18 @@ class Listener:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self, *, hold: bool = False) -> None:
-        """Stop listening; open connections are the side's.
+        """Stop listening; the side closes the open connections.
 
         Args:
-            hold: keep the port, which refuses connections then. A port that is let go may be given to any outgoing connection of the
+            hold: keep the port, which refuses connections then. A port that is released may be given to any outgoing connection of the
                 machine: the broker could not come back, and a client that dials it meanwhile may even be connected to itself.
         """
-        for _ in range(4):  # what was accepted becomes a connection only some turns later; asyncio leaks it if its server is gone by then
+        for _ in range(4):  # an accepted socket becomes a connection a few turns later; asyncio leaks it if its server is closed before
             await asyncio.sleep(0)
         if self._server is not None:
             for sock in self._server.sockets:
                 asyncio.get_running_loop().remove_reader(sock.fileno())
-            await asyncio.sleep(0)  # what was accepted just now gets its transport first: after the close it would stay open for ever
+            await asyncio.sleep(0)  # lets sockets accepted just now get their transports: after the close they would stay open for ever
             await asyncio.sleep(0)
             places = [(sock.family, sock.getsockname()) for sock in self._server.sockets]
             self._server.close()
@@ -348,18 +369,18 @@ class Listener:
                 self._held = _bound(*places[0])
 
     def release(self) -> None:
-        """Let go of a port that is held."""
+        """Release a port that is held."""
         if self._held is not None:
             self._held.close()
             self._held = None
 
 
 def _bound(family: int, place: Any) -> socket.socket | None:
-    """A socket that has the place and does not listen; None where it cannot be had."""
+    """Return a socket that is bound to the address and does not listen; None where the address is in use."""
     sock = socket.socket(family)
     try:
         if os.name == "posix":
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that were cut may still be ending
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that were cut may be in TIME_WAIT
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.bind(place)

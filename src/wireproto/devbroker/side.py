@@ -1,7 +1,7 @@
-"""One protocol's server side, as the frame sees it.
+"""Defines the server side of one protocol: the base class of the four sides.
 
-What it is: the base class of the four sides. A side owns its state and speaks to connections; the frame owns threads, ports and
-life time. Every method runs in the dev broker's event loop, so a side needs no locks. A subclass gives::
+A side owns its state and answers on connections; the broker (`broker.py`, `server.py`) owns threads, ports and life time. Every method runs
+in the dev broker's event loop, so a side needs no locks. A subclass implements::
 
     class KafkaSide(Side):
         protocol = "kafka"
@@ -12,8 +12,8 @@ life time. Every method runs in the dev broker's event loop, so a side needs no 
                 fault = await connection.fault("Fetch")    # None, or what to do to this request; delays are already served
                 connection.send(reply, fault=fault)        # length prefix added; does what the fault says
 
-When `serve` returns or raises, the connection is closed. `stopped` is for state that must be written down.
-Must not: block the loop, or touch a socket itself.
+When `serve` returns or raises, the connection is closed. `stopped` saves state that must be kept. A side must not block the loop, or touch
+a socket itself.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ class Side:
     """Server side of one protocol.
 
     Attributes:
-        faults: what tests asked this protocol to do wrong.
+        faults: the faults that tests injected into this protocol.
         store: partition logs and small facts; on disk when the dev broker has a data folder.
         listeners: by name; "main" is the one that `DevBroker.url` names.
         connections: those that are open now.
-        listening: whether new connections are welcome.
-        auto_create: whether a topic that does not exist is made by its first use, where the protocol has that.
-        recordings: whom to tell of each frame that passes.
+        listening: whether new connections are accepted.
+        auto_create: whether a topic that does not exist is created at its first use, where the protocol has that.
+        recordings: get each frame that passes.
+        counts: number of nodes by kind.
     """
 
     protocol: ClassVar[str]
@@ -50,7 +51,7 @@ class Side:
     framing: ClassVar[str] = "length"
     """How frames are cut: by a ``length`` before them, or as ``lines``."""
     kinds: ClassVar[Mapping[str, int]] = {}
-    """Kinds of nodes of which there may be more or fewer, and how many there are unless a user says otherwise."""
+    """Default number of nodes of each kind, for kinds whose number a user may choose."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class Side:
         self.tls = tls
         self.counts = {**self.kinds, **(nodes or {})}
         self.listeners: dict[str, Listener] = {}
-        self._away: dict[str, Listener] = {}  # those of a pause, which hold their ports
+        self._away: dict[str, Listener] = {}  # closed by a pause; they hold their ports
         self.connections: set[Connection] = set()
         self._ports = dict(ports)
         self.listening = False
@@ -84,17 +85,17 @@ class Side:
         raise NotImplementedError
 
     def word(self, first: bytes) -> bytes | None:
-        """A plain answer to a connection that begins with these bytes, after which it is closed; None: they are frames."""
+        """Return a plain answer to a connection that begins with these bytes, after which it is closed; None: they are frames."""
         return None
 
     async def stopped(self) -> None:
-        """The listeners are closed and the connections gone: write down what shall be kept."""
+        """Save what must be kept; called when the listeners are closed and the connections gone."""
 
     async def listen(self, name: str, *, streams: Streams | None = None, port: int | None = None) -> Listener:
         """Open a listener on a free port (the same one again after a pause).
 
         Args:
-            name: how `DevBroker.address(protocol, name)` finds it; `connection.listener` tells it to `serve`.
+            name: how `DevBroker.address(protocol, name)` finds it; `serve` finds it as `connection.listener`.
             streams: serves plain asyncio streams instead of frames (HTTP).
             port: ask for this port where the user gave none.
         """
@@ -105,18 +106,18 @@ class Side:
         return listener
 
     def address(self, name: str = "main") -> str:
-        """``host:port`` of a listener."""
+        """Return ``host:port`` of a listener."""
         return f"{self.host}:{self._ports[name]}"
 
     def place(self) -> str:
-        """What a URL of this side names: ``host:port``, or several with commas between them."""
+        """Return what a URL of this side names: ``host:port``, or several with commas between them."""
         return self.address()
 
     def query(self) -> str:
-        """Options that a URL of this side needs to be of full use, as ``name=value&…``."""
+        """Return the options that a URL of this side needs for all features, as ``name=value&…``."""
         return ""
 
-    # -- what the frame calls ---------------------------------------------------------------------------------------------
+    # -- what the broker calls --------------------------------------------------------------------------------------------
 
     async def up(self) -> None:
         """Start listening with all nodes that do not listen yet."""
@@ -127,7 +128,7 @@ class Side:
             await self.node_up(name)
 
     async def node_up(self, name: str) -> None:
-        """Have one listener back that `node_down` took away."""
+        """Open a listener again that `node_down` closed."""
         if self.listening and name in self._away:
             await self.listen(name)
 
@@ -139,7 +140,11 @@ class Side:
         await self._end([connection for connection in self.connections if connection.listener == name], abruptly=abruptly)
 
     async def down(self, *, abruptly: bool = False, hold: bool = False) -> None:
-        """Close listeners and connections; state stays in memory. Ports are held for `up` where that is asked for."""
+        """Close listeners and connections; state stays in memory.
+
+        Args:
+            abruptly: as in a crash. hold: keep the ports for `up`.
+        """
         if not hold:
             for listener in self._away.values():
                 listener.release()

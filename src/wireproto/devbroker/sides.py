@@ -1,7 +1,8 @@
-"""Which protocols the dev broker speaks, and where each one's server side is found.
+"""Finds the server side of each protocol that the dev broker speaks.
 
-What it is: what the descriptors say (`wireproto.protocols`), so that a side is imported only when it is asked for. A side is a class
-derived from `side.Side`.
+The protocols' descriptors (`wireproto.protocols`) name them, so that a side is imported only when it is used. A side is a class derived
+from
+`side.Side`.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ if TYPE_CHECKING:
 
 
 def spoken() -> tuple[str, ...]:
-    """Those that a dev broker speaks when none is named: ours that have a side. Those of other distributions want to be named."""
+    """Return the protocols that a dev broker serves when none is named: our own ones that have a side.
+
+    Those of other distributions are served only when they are named.
+    """
     return tuple(name for name in ours() if find(name).side is not None)
 
 
 def side_class(protocol: str) -> type[Side]:
-    """The class that serves a protocol; raises OptionError naming those there are."""
+    """Return the class that serves a protocol; raises OptionError, which names the protocols there are."""
     found = known(protocol)
     if found is None or found.side is None:
         others = [name for name in names() if find(name).side is not None]

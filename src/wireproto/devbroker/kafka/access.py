@@ -1,4 +1,4 @@
-"""Who is known: names and tokens that a test let in, and what a connection has proved."""
+"""Checks users: the names and tokens that a test let in, and what a connection has proved."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ OPEN = frozenset(("SaslHandshake", "SaslAuthenticate"))
 
 @dataclass(slots=True)
 class Credentials:
-    """Who is let in; nobody named: everybody. `lifetime`: seconds that a session lasts, 0.0 for ever."""
+    """The users and tokens that are let in; without any, everyone is.
+
+    Attributes:
+        users: passwords by name. tokens: for OAUTHBEARER. lifetime: seconds that a session lasts, 0.0: for ever.
+    """
 
     users: dict[str, str] = field(default_factory=dict)
     tokens: frozenset[str] = frozenset()
@@ -18,10 +22,11 @@ class Credentials:
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
+        """Return the SASL mechanisms that are offered."""
         return ("PLAIN",) * bool(self.users) + ("OAUTHBEARER",) * bool(self.tokens)
 
     def knows(self, mechanism: str, data: bytes) -> bool:
-        """Whether a mechanism's first message proves somebody."""
+        """Return whether a mechanism's first message has valid credentials."""
         if mechanism == "PLAIN":
             _, user, password = data.decode().split("\0")
             return self.users.get(user) == password
@@ -31,12 +36,16 @@ class Credentials:
 
 @dataclass(slots=True)
 class Session:
-    """One connection: the mechanism agreed on, whether somebody is known, and until when."""
+    """The authentication of one connection.
+
+    Attributes:
+        mechanism: the one agreed on. known: whether the client is authenticated. until: end of the session, of `time.monotonic`.
+    """
 
     mechanism: str | None = None
     known: bool = False
     until: float = float("inf")
 
     def refuses(self, credentials: Credentials, name: str) -> bool:
-        """Whether this request is one too many for a stranger, or for a session that is over."""
+        """Return whether this request needs authentication and the connection has none, or its session is over."""
         return bool(credentials.mechanisms) and name not in OPEN and (not self.known or time.monotonic() > self.until)

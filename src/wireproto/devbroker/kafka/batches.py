@@ -1,4 +1,4 @@
-"""Appending record batches: checked as a broker checks them, stored as they came.
+"""Appends record batches: checked as a broker checks them, stored as they came.
 
 record batch (magic 2), the part of its head that a broker reads or patches
 0   int64  base offset            patched on append
@@ -27,15 +27,20 @@ if TYPE_CHECKING:
     from ..log import PartitionLog
 
 HEAD = 61
-KEPT = 5  # batches of a producer whose repetition is recognised, as Kafka keeps them
+KEPT = 5  # number of a producer's last batches whose repetition is recognised, as in Kafka
 TRANSACTIONAL = 0x10
 NONE, CORRUPT_MESSAGE, OUT_OF_ORDER_SEQUENCE, INVALID_PRODUCER_EPOCH, INVALID_RECORD = 0, 2, 45, 47, 87
 
 
 @dataclass(slots=True)
 class Written:
-    """What a partition knows of one producer id: its epoch, the sequence that must come next, its last batches by (sequence, base), and
-    the timestamp of what it wrote last, milliseconds; and the epoch of the coordinator that ended a transaction of it, or -1."""
+    """What a partition knows of one producer id.
+
+    Attributes:
+        epoch: the producer's. expected: the sequence that must come next. recent: (sequence, base offset) of its last batches.
+        at: timestamp of what it wrote last, milliseconds since 1970.
+        coordinator: epoch of the coordinator that ended a transaction of it, or -1.
+    """
 
     epoch: int
     expected: int
@@ -45,31 +50,31 @@ class Written:
 
     @property
     def last(self) -> int:
-        """The last sequence, under this epoch; -1."""
+        """Return the last sequence under this epoch, or -1."""
         return (self.expected - 1) & 0x7FFFFFFF if self.recent else -1
 
     def refuse(self, epoch: int, sequence: int) -> int:
-        """The error for a batch that is no repetition, or 0. A new epoch begins at 0, and an older one is over."""
+        """Return the error for a batch that is no repetition, or 0. A new epoch begins at sequence 0, and an older one is refused."""
         if epoch < self.epoch:
             return INVALID_PRODUCER_EPOCH
         return NONE if sequence == (self.expected if epoch == self.epoch else 0) else OUT_OF_ORDER_SEQUENCE
 
 
 Admit = Callable[[int, int, int | None], int]
-"""Whether a transaction takes a batch: the error, or 0, for (producer id, epoch, the sequence that a producer unknown here begins at)."""
+"""Returns the error of a batch of a transaction, or 0, for (producer id, epoch, the batch's sequence if the producer is unknown here)."""
 
 
 def producers_of(log: PartitionLog) -> dict[int, Written]:
-    """What a partition knows, by producer id."""
+    """Return what a partition knows of producers, by producer id."""
     found: dict[int, Written] = log.facts.setdefault("producers", {})
     return found
 
 
 def append(log: PartitionLog, records: memoryview, admit: Admit) -> tuple[int, int]:
-    """Store the batches of a produce request; returns (error code, base offset). One sent again gets the offset that it has.
+    """Store the batches of a produce request; returns (error code, base offset). A repeated batch gets the offset that it has.
 
     Args:
-        admit: asked about each batch of a transaction.
+        admit: called for each batch of a transaction.
     """
     at = 0
     first = -1
@@ -86,7 +91,7 @@ def append(log: PartitionLog, records: memoryview, admit: Admit) -> tuple[int, i
 
 
 def _end(records: memoryview, at: int) -> int:
-    """Where the batch at `at` ends, or -1 when it is cut, of another magic or damaged."""
+    """Return where the batch at `at` ends, or -1 when it is cut, of another magic or damaged."""
     if len(records) - at < HEAD:
         return -1
     (length,) = struct.unpack_from(">i", records, at + 8)
@@ -118,7 +123,7 @@ def _append_batch(log: PartitionLog, batch: bytearray, admit: Admit) -> tuple[in
             error = known.refuse(epoch, sequence)
             if error:
                 return error, -1
-        if known is None or known.epoch != epoch:  # of a producer that it does not know Kafka takes any number
+        if known is None or known.epoch != epoch:  # of a producer that is not known Kafka accepts any sequence
             known = producers[producer] = Written(epoch, sequence, coordinator=-1 if known is None else known.coordinator)
         known.expected = (sequence + delta + 1) & 0x7FFFFFFF
         known.recent.append((sequence, log.end))

@@ -1,9 +1,9 @@
-"""What happens to all when one node goes or comes, or a leader moves: partitions and groups change hands.
+"""Decides what happens when a node goes or comes back, or a leader moves: partitions and groups get other nodes.
 
-What it is: the controller's decisions, taken at once. A partition that gets another leader, or none, begins an epoch, and who waits for
-its records is answered. A group belongs to the leader of its slot, one of 50 chosen by Kafka's hash of the name; a settled group's
-members go along, as in Kafka's log of offsets, and joins and syncs that wait are told NOT_COORDINATOR. After a node is back nothing returns
-to it by itself. Must not: touch a connection.
+These are the controller's decisions, made at once. A partition that gets another leader, or none, begins an epoch, and fetches that wait
+for its records are answered. A group belongs to the leader of its slot, one of 50 chosen by Kafka's hash of the name; a settled group's
+members move with it, as in Kafka's log of offsets, and waiting joins and syncs get NOT_COORDINATOR. When a node comes back nothing returns
+to it by itself. This module must not touch a connection.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ TRANSACTIONAL = {
     "AddOffsetsToTxn": "transactional_id",
     "EndTxn": "transactional_id",
 }
-"""Requests about a transactional id, and where it stands."""
+"""Requests about a transactional id, and the field that has it."""
 
 
 class Owner(Protocol):
-    """Whose the nodes are."""
+    """The side that has the nodes."""
 
     topics: Topics
     groups: dict[str, Group]
 
 
 class Cluster:
-    """The nodes, and what is theirs.
+    """The nodes, and what they lead.
 
     Attributes:
-        nodes: by listener. slots: whose the groups and transactions are.
+        nodes: by listener. slots: the replicas of each slot of groups and transactions.
     """
 
     def __init__(self, side: Owner, count: int) -> None:
@@ -53,15 +53,15 @@ class Cluster:
 
     @property
     def live(self) -> list[int]:
-        """Numbers of those that are up."""
+        """Return the numbers of the nodes that are up."""
         return [node.number for node in self.nodes.values() if node.up]
 
     def numbered(self, number: int) -> Node | None:
-        """The node of this number."""
+        """Return the node of this number, or None."""
         return next((node for node in self.nodes.values() if node.number == number), None)
 
     def lost(self, node: Node) -> None:
-        """It is gone, and the sessions of who fetched from it."""
+        """Take a node as gone: its fetch sessions are lost, and others lead what it led."""
         node.up = False
         node.sessions.forget()
         for log, copies in self._partitions():
@@ -72,7 +72,7 @@ class Cluster:
                 self._hand_over(slot)
 
     def back(self, node: Node) -> None:
-        """It is there again."""
+        """Take a node as there again."""
         node.up = True
         for log, copies in self._partitions():
             if copies.regain(node.number, self.live):
@@ -82,25 +82,25 @@ class Cluster:
                 self._hand_over(slot)
 
     def move(self, log: PartitionLog, node: int | None) -> int:
-        """Another node leads a partition; who."""
+        """Make another node the leader of a partition; returns its number."""
         copies: Copies = log.facts["copies"]
         if copies.move(node):
             self._led(log)
         return copies.leader
 
     def move_group(self, name: str, node: int | None) -> int:
-        """Another node is the coordinator of a group, and of those that share its slot; who."""
+        """Make another node the coordinator of a group, and of those that share its slot; returns its number."""
         slot = slot_of(name)
         if self.slots[slot].move(node):
             self._hand_over(slot)
         return self.slots[slot].leader
 
     def coordinator(self, name: str) -> Node | None:
-        """Whose a group or transaction is; None: nobody's now."""
+        """Return the coordinator of a group or transactional id; None while there is none."""
         return self.numbered(self.slots[slot_of(name)].leader)
 
     def refuses(self, name: str, request: Any, node: Node) -> int:
-        """NOT_COORDINATOR for a request about a group or transactional id that is another node's; 0."""
+        """Return NOT_COORDINATOR for a request about a group or transactional id that another node coordinates, or 0."""
         if name in TRANSACTIONAL:
             named = getattr(request, TRANSACTIONAL[name])
             return NOT_COORDINATOR if named and self.coordinator(named) is not node else 0
@@ -126,6 +126,6 @@ class Cluster:
 
 
 def slot_of(name: str) -> int:
-    """Kafka's choice: the hash of a Java string, whose sign is dropped."""
+    """Return the slot of a name, as Kafka chooses it: the hash of a Java string, without its sign."""
     number = java_hash(name.encode())
     return 0 if number == -(1 << 31) else abs(number) % SLOTS

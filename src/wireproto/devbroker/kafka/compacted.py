@@ -1,6 +1,6 @@
-"""What a compacted topic refuses: records without a key, which its cleaner could not tell from each other.
+"""Refuses records without a key in a compacted topic, where the cleaner could not distinguish them.
 
-May assume: the catalogue of topics. Must not: store anything.
+It stores nothing.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from .batches import INVALID_RECORD
 if TYPE_CHECKING:
     from .catalogue import Topics
 
-SHOWN = 3  # errors in the message of a refusal, as Kafka (LogValidator, ProduceResponse v8 on; KIP-467)
+SHOWN = 3  # number of errors in the message of a refusal, as in Kafka (LogValidator, ProduceResponse v8 on; KIP-467)
 
 
 def refusal(topics: Topics, topic: str, partition: int, records: bytes | memoryview | None) -> m.PartitionProduceResponse | None:
-    """What Kafka answers to a batch with such records, in which nothing is stored; None where there are none.
+    """Return Kafka's answer to batches with records without a key, of which nothing is stored; None where all have one.
 
-    Batches that do not read are left to who appends them.
+    Batches that cannot be decoded are left to `append`.
     """
     if "compact" not in (topics.config(topic).get("cleanup.policy") or "").split(","):
         return None

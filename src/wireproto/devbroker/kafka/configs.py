@@ -1,10 +1,10 @@
-"""What a topic may be configured with: the names that brokers know, and what each takes.
+"""Checks the configuration of topics: the names that brokers know, and the values that each takes.
 
     whole number    may be -1 where that means "no bound"
     yes or no       true, false
-    one of some     as many as a comma divides for `cleanup.policy`
+    one of some     several, separated by commas, for `cleanup.policy`
 
-Source: DescribeConfigs of Kafka 4.3.1. Must not: do anything with them; the embedded broker keeps what it is told and shows it.
+Source: DescribeConfigs of Kafka 4.3.1. The embedded broker stores and shows these values; most of them have no effect.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KNOWN = NUMBERS | SWITCHES | TEXTS | CHOICES.keys()
 
 
 def wrong(name: str, value: str | None) -> str | None:
-    """Why a broker does not take this; None: it does."""
+    """Return why a broker refuses this value; None: it is accepted."""
     if name not in KNOWN:
         return f"Unknown topic config name: {name}"
     if value is None:

@@ -1,4 +1,4 @@
-"""What a handler is given: the request and who sent it."""
+"""Holds what a handler gets: the request, its sender, and the node that it came to."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """One request in hand.
+    """One request that is being served.
 
     Attributes:
         side: the broker.
         request: the decoded message; `version` is its version.
-        client_id, peer: who sent it.
-        session: what is known of the connection's other end.
-        node: which node of the cluster is asked.
-        error: a code that a test asked for: the reply carries it and the request takes no effect; 0 for none.
+        client_id, peer: of the sender.
+        session: the authentication of its connection.
+        node: the node of the cluster that received it.
+        error: a code that a test injected: the reply has it and the request takes no effect; 0: none.
     """
 
     side: KafkaState

@@ -1,7 +1,7 @@
-"""Leader epochs of a partition: who wrote which part of its log, and where a reader's log parts from ours.
+"""Keeps the leader epochs of a partition, and finds where a reader's log diverges from the partition's.
 
-What it is: for each epoch the offset at which it began, as Kafka keeps it beside the log. An epoch begins when the partition changes hands:
-without a loss (`begin`), or to a leader that lacks records (`elect`).
+It has the offset at which each epoch began, as Kafka keeps it beside the log. An epoch begins when the partition gets another leader:
+without a loss (`begin`), or one that lacks records (`elect`).
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ def _begins(log: PartitionLog) -> list[tuple[int, int]]:
 
 
 def current(log: PartitionLog) -> int:
-    """The epoch of now."""
+    """Return the current epoch."""
     return _begins(log)[-1][0]
 
 
 def begin(log: PartitionLog) -> None:
-    """Another leader takes over, or nobody does. Of epochs without a record the last one is remembered alone."""
+    """Begin an epoch: the partition gets another leader, or none. Earlier epochs without a record are dropped."""
     begins, epoch = _begins(log), current(log) + 1
     begins[:] = [(old, start) for old, start in begins if start < log.end]
     begins.append((epoch, log.end))
 
 
 def elect(log: PartitionLog, end: int) -> None:
-    """Another leader takes over, whose log ends at `end`: what we have beyond it is gone."""
+    """Begin an epoch under a leader whose log ends at `end`: records beyond that are dropped."""
     log.delete_from(end)
     log.facts.pop("ends", None)  # of transactions: read from the log again
     begin(log)
 
 
 def end_of(log: PartitionLog, epoch: int) -> tuple[int, int]:
-    """The last epoch up to this one that has records, and where it ends, as OffsetForLeaderEpoch answers it; -1, -1 for one to come."""
+    """Return the last epoch up to this one that has records, and its end, as in OffsetForLeaderEpoch; (-1, -1) for a future one."""
     begins = _begins(log)
     if epoch < 0 or epoch > begins[-1][0]:
         return -1, -1
@@ -50,7 +50,7 @@ def end_of(log: PartitionLog, epoch: int) -> tuple[int, int]:
 
 
 def refuse(log: PartitionLog, asked: int) -> int:
-    """The error for a request under this epoch (-1: it does not say), or 0."""
+    """Return the error of a request that names this epoch (-1: it names none), or 0."""
     now = current(log)
     if asked < 0 or asked == now:
         return 0
@@ -58,7 +58,11 @@ def refuse(log: PartitionLog, asked: int) -> int:
 
 
 def diverges(log: PartitionLog, epoch: int, offset: int) -> tuple[int, int] | None:
-    """The last epoch in common and where it ends, if a log that was read up to `offset`, at last in `epoch`, parts from ours before."""
+    """Return (epoch, end offset) of the last epoch in common, or None where the reader's log agrees with the partition's.
+
+    Args:
+        epoch: of the last record that was read. offset: where reading continues.
+    """
     begins = _begins(log)
     later = [start for known, start in begins if known > epoch]
     found = max((known for known, _ in begins if known <= epoch), default=epoch)

@@ -1,13 +1,13 @@
-"""A classic consumer group: membership, generations, committed offsets.
+"""Implements a classic consumer group: membership, generations, committed offsets.
 
-What it is: the coordinator's state machine. A group is Empty, PreparingRebalance (waiting for its members to join), CompletingRebalance
+This is the coordinator's state machine. A group is Empty, PreparingRebalance (waiting for its members to join), CompletingRebalance
 (waiting for the leader's assignment) or Stable::
 
-    join from anybody new, or changed ──▶ PreparingRebalance ── all joined, or the rebalance time is over ──▶ CompletingRebalance
-    leader's sync ──▶ Stable        leave, or a session that ran out ──▶ PreparingRebalance, Empty when nobody is left
+    join of a new or changed member ──▶ PreparingRebalance ── all joined, or the rebalance timeout is over ──▶ CompletingRebalance
+    leader's sync ──▶ Stable        leave, or a session that timed out ──▶ PreparingRebalance, Empty when no member is left
 
-A member that does not heartbeat within its session timeout is dropped, but not while its join is pending. A static name is one member's
-at a time: who joins by it without an id takes the place over, share and all, and the former member is fenced.
+A member that does not heartbeat within its session timeout is dropped, but not while its join is pending. A static name belongs to one
+member at a time: a member that joins by it without an id takes its place over, with the assignment, and the former member is fenced.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ ILLEGAL_GENERATION, UNKNOWN_MEMBER, REBALANCE, FENCED = 22, 25, 27, 82
 
 @dataclass(slots=True)
 class Member:
-    """One member and what it waits for."""
+    """One member and what it waits for.
+
+    Attributes:
+        id, client_id, host: as in DescribeGroups. instance: its static name.
+        session, rebalance: timeouts in seconds. protocols: (name, metadata) that it offered. assignment: its part.
+        joining, syncing: the pending JoinGroup and SyncGroup, whose result is an error code. expiry: timer of its session.
+    """
 
     id: str
     client_id: str
@@ -42,9 +48,13 @@ class Group:
     """One group; committed offsets outlive its members.
 
     Attributes:
-        pending_offsets: of open transactions, by producer id; each with its number. told: the number that each offset had which counts: as
-            in Kafka's log the one told last does, not the one whose transaction is committed last.
-        unstable: as if a transaction were open that commits some.
+        pending: member ids that were given out and have not joined.
+        offsets: committed ones, (offset, leader epoch, metadata) by partition.
+        pending_offsets: of open transactions, by producer id and partition, each with its number.
+        told: the number of each offset in `offsets`: as in Kafka's log the one sent last counts, not that of the transaction committed
+            last.
+        numbers: counts the offsets that were sent. timer: ends the join phase.
+        unstable: behave as if a transaction that commits offsets were open.
     """
 
     name: str
@@ -64,7 +74,7 @@ class Group:
 
     @classmethod
     def restored(cls, name: str, kept: dict[str, Any]) -> Group:
-        """A group as `kept` described it: its offsets, no members."""
+        """Make a group from what `kept` returned: its offsets, no members."""
         group = cls(name, kind=kept["kind"], generation=kept["generation"])
         group.offsets = {(topic, partition): (offset, epoch, note) for topic, partition, offset, epoch, note in kept["offsets"]}
         for producer, topic, partition, offset, epoch, note in kept.get("pending", ()):
@@ -72,19 +82,19 @@ class Group:
         return group
 
     def kept(self) -> dict[str, Any]:
-        """What outlives the broker, as JSON values."""
+        """Return what outlives the broker, as JSON values."""
         offsets = [[*key, *value] for key, value in self.offsets.items()]
         pending = [[producer, *key, *value] for producer, some in self.pending_offsets.items() for key, (_, value) in some.items()]
         return {"kind": self.kind, "generation": self.generation, "offsets": offsets, "pending": pending}
 
     def settle(self, producer: int, *, committed: bool) -> None:
-        """This producer's transaction is over."""
+        """End this producer's transaction: its offsets are committed or dropped."""
         for key, (number, value) in self.pending_offsets.pop(producer, {}).items():
             if committed and number > self.told.get(key, 0):
                 self.offsets[key], self.told[key] = value, number
 
     def keep(self, topic: str, partition: int, value: tuple[int, int, str], producer: int | None = None) -> None:
-        """An offset (with its epoch and note) is committed, or will be with this producer's transaction."""
+        """Commit an offset (with its epoch and metadata), now or with this producer's transaction."""
         key, number = (topic, partition), next(self.numbers)
         if producer is None:
             self.offsets[key], self.told[key] = value, number
@@ -92,18 +102,21 @@ class Group:
             self.pending_offsets.setdefault(producer, {})[key] = number, value
 
     def undecided(self, topic: str, partition: int) -> bool:
-        """Whether an open transaction commits an offset of this partition."""
+        """Return whether an open transaction commits an offset of this partition."""
         return self.unstable or any((topic, partition) in some for some in self.pending_offsets.values())
 
     def answer_all(self, error: int) -> None:
-        """Whoever waits in a join or sync is told this."""
+        """Answer all waiting joins and syncs with this error."""
         for member in self.members.values():
             for waiting in (member.joining, member.syncing):
                 if waiting and not waiting.done():
                     waiting.set_result(error)
 
     def pause(self) -> None:
-        """The broker goes away. A settled group's members outlive that, as in Kafka's log of offsets; an unsettled one's are forgotten."""
+        """Stop timers while the broker is away.
+
+        A settled group's members outlive that, as in Kafka's log of offsets; an unsettled group's are dropped.
+        """
         for member in self.members.values():
             member.joining = member.syncing = None
             if member.expiry:
@@ -116,16 +129,16 @@ class Group:
             self.state, self.protocol, self.leader = "Empty", None, None
 
     def resume(self) -> None:
-        """The broker is back: each member has its whole session to come back too."""
+        """Start the members' sessions again when the broker is back, with their whole timeouts."""
         for member in self.members.values():
             self.touch(member)
 
     def holder(self, instance: str | None) -> Member | None:
-        """The member that has this static name."""
+        """Return the member that has this static name, or None."""
         return next((member for member in self.members.values() if instance is not None and member.instance == instance), None)
 
     def check(self, member_id: str, instance: str | None) -> int:
-        """The error of a request from somebody who is no member, or whose static name is another's by now; or 0."""
+        """Return the error of a request from a member that is unknown, or whose static name another one has taken; or 0."""
         if instance is not None:
             holder = self.holder(instance)
             if holder is not None and holder.id != member_id:
@@ -134,7 +147,7 @@ class Group:
         return 0 if member_id in self.members else UNKNOWN_MEMBER
 
     def take_over(self, member: Member, member_id: str) -> None:
-        """Somebody else has the member's static name from now on, and its share."""
+        """Give the member's static name and assignment to another member id."""
         for waiting in (member.joining, member.syncing):
             if waiting and not waiting.done():
                 waiting.set_result(FENCED)
@@ -145,13 +158,13 @@ class Group:
         member.id = member_id
 
     def chosen(self) -> str | None:
-        """The protocol of the next generation: the first member's favourite that all have."""
+        """Return the protocol of the next generation: the first in the first member's order that all members have."""
         shared = set.intersection(*({name for name, _ in member.protocols} for member in self.members.values()))
         first = next(iter(self.members.values()))
         return next((name for name, _ in first.protocols if name in shared), None)
 
     def touch(self, member: Member) -> None:
-        """The member is alive: its session starts again."""
+        """Start the member's session again, since it has sent a request."""
         if member.expiry:
             member.expiry.cancel()
         member.expiry = asyncio.get_running_loop().call_later(member.session, self._expire, member)
@@ -163,7 +176,7 @@ class Group:
             self.drop(member.id)
 
     def drop(self, member_id: str) -> None:
-        """A member left or was lost."""
+        """Remove a member that left or was lost."""
         member = self.members.pop(member_id)
         if member.expiry:
             member.expiry.cancel()
@@ -179,7 +192,7 @@ class Group:
                 self.timer.cancel()
 
     def prepare(self) -> None:
-        """Everybody has to join again."""
+        """Begin a rebalance: every member has to join again."""
         if self.state != "PreparingRebalance":
             self.state = "PreparingRebalance"
             for member in self.members.values():

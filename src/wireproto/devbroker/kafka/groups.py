@@ -1,4 +1,4 @@
-"""What members of classic groups ask: FindCoordinator, joining and leaving, heartbeats, committed offsets.
+"""Serves the requests of classic groups' members: FindCoordinator, joining and leaving, heartbeats, committed offsets.
 
 The state is `group.Group`'s.
 """
@@ -23,12 +23,12 @@ UNSUPPORTED_VERSION = 35
 
 
 def group_of(side: KafkaState, name: str) -> Group:
-    """The group, made on first use."""
+    """Return the group, made on first use."""
     return side.groups.setdefault(name, Group(name))
 
 
 async def find_coordinator(context: Context) -> Any:
-    """The node that the name's hash leads to."""
+    """Serve FindCoordinator: the node that coordinates the name's slot."""
     if context.version >= 4:
         return m.FindCoordinatorResponse(coordinators=tuple(_coordinator(context, key) for key in context.request.coordinator_keys))
     found = _coordinator(context, context.request.key)
@@ -43,8 +43,10 @@ def _coordinator(context: Context, key: str) -> Any:
 
 
 async def refuse_consumer_groups(context: Context) -> Any:
-    """Groups of KIP-848 are not offered. Who asks is told so for good, as by a broker that has them switched off: librdkafka looks for a
-    coordinator that knows the request for ever, else, and says nothing."""
+    """Refuse KIP-848 groups for good, with UNSUPPORTED_VERSION, as a broker does that has them switched off.
+
+    Without this request librdkafka would silently look for a coordinator that knows it, for ever.
+    """
     return m.ConsumerGroupHeartbeatResponse(
         error_code=context.error or UNSUPPORTED_VERSION,
         error_message="the embedded broker has classic groups only (group.protocol=classic)",
@@ -52,7 +54,7 @@ async def refuse_consumer_groups(context: Context) -> Any:
 
 
 async def join(context: Context) -> Any:
-    """Join or join again; answers when the generation begins."""
+    """Serve JoinGroup; answers when the generation begins."""
     side, request, version = context.side, context.request, context.version
     if context.error:
         return _refuse_join(context.error, "" if context.error == NOT_COORDINATOR else request.member_id)
@@ -87,10 +89,10 @@ async def join(context: Context) -> Any:
     if holder is not None and group.state == "Stable" and group.chosen() == group.protocol:
         # a static member is back: nothing changes for the others, and a leader of old has nothing to share out
         skips = version >= 9 and group.leader == member_id
-        return _joined(group, member_id, leader=(group.leader if version >= 9 else former) or "", told=skips, skips=skips)
+        return _joined(group, member_id, leader=(group.leader if version >= 9 else former) or "", with_members=skips, skips=skips)
     leads = group.leader == member_id
     if same and holder is None and (group.state == "CompletingRebalance" or (group.state == "Stable" and not leads)):
-        return _joined(group, member_id, leader=group.leader or "", told=leads)  # it had not heard of it
+        return _joined(group, member_id, leader=group.leader or "", with_members=leads)  # it had missed the answer
     if member.joining and not member.joining.done():
         member.joining.set_result(UNKNOWN_MEMBER)
     waiting = member.joining = asyncio.get_running_loop().create_future()
@@ -98,13 +100,13 @@ async def join(context: Context) -> Any:
     error = await waiting
     if error:
         return _refuse_join(error, member_id)
-    return _joined(group, member_id, leader=group.leader or "", told=group.leader == member_id)
+    return _joined(group, member_id, leader=group.leader or "", with_members=group.leader == member_id)
 
 
-def _joined(group: Group, member_id: str, *, leader: str, told: bool, skips: bool = False) -> Any:
-    """Who the others are is told to the leader."""
+def _joined(group: Group, member_id: str, *, leader: str, with_members: bool, skips: bool = False) -> Any:
+    """Make the answer to a join; the leader's has the members."""
     members: tuple[Any, ...] = ()
-    if told:
+    if with_members:
         members = tuple(
             m.JoinGroupResponseMember(
                 member_id=x.id, group_instance_id=x.instance, metadata=dict(x.protocols).get(group.protocol or "", b"")
@@ -127,14 +129,14 @@ def _refuse_join(error: int, member_id: str) -> Any:
 
 
 def check(side: KafkaState, group_id: str, member_id: str, instance: str | None, generation: int) -> int:
-    """The error of a request from a member that is unknown, fenced or of another generation, or 0."""
+    """Return the error of a request from a member that is unknown, fenced or of another generation, or 0."""
     group = side.groups.get(group_id)
     error = UNKNOWN_MEMBER if group is None else group.check(member_id, instance)
     return error or (ILLEGAL_GENERATION if group is not None and generation != group.generation else 0)
 
 
 async def sync(context: Context) -> Any:
-    """The leader brings the assignment, everybody takes theirs."""
+    """Serve SyncGroup: the leader's has the assignment, each member gets its part."""
     side, request = context.side, context.request
     error = context.error or check(side, request.group_id, request.member_id, request.group_instance_id, request.generation_id)
     group = side.groups.get(request.group_id)
@@ -161,7 +163,7 @@ async def sync(context: Context) -> Any:
 
 
 async def heartbeat(context: Context) -> Any:
-    """Alive; tells of a rebalance."""
+    """Serve Heartbeat, which renews the session and reports a rebalance."""
     side, request = context.side, context.request
     error = context.error or check(side, request.group_id, request.member_id, request.group_instance_id, request.generation_id)
     if not error:
@@ -172,7 +174,7 @@ async def heartbeat(context: Context) -> Any:
 
 
 async def leave(context: Context) -> Any:
-    """One member, or from version 3 several."""
+    """Serve LeaveGroup: one member, or from version 3 on several."""
     side, request, version = context.side, context.request, context.version
     if context.error:
         return m.LeaveGroupResponse(error_code=context.error)
@@ -184,7 +186,7 @@ async def leave(context: Context) -> Any:
         error = 0
         if member_id in group.pending:
             group.pending.discard(member_id)
-        elif holder is not None:  # an administrator's, who knows the name alone
+        elif holder is not None:  # from an administrator, by the static name alone
             group.drop(holder.id)
         elif not (error := group.check(member_id, instance)):
             group.drop(member_id)
@@ -195,7 +197,7 @@ async def leave(context: Context) -> Any:
 
 
 async def offset_commit(context: Context) -> Any:
-    """Keep offsets; from outside the group (generation -1) only while it has no members."""
+    """Serve OffsetCommit; from outside the group (generation -1) only while it has no members."""
     side, request, version = context.side, context.request, context.version
     group = group_of(side, request.group_id)
     error = context.error
@@ -223,7 +225,7 @@ async def offset_commit(context: Context) -> Any:
 
 
 async def offset_fetch(context: Context) -> Any:
-    """Committed offsets; -1 where there is none; all of the group's when no topics are named."""
+    """Serve OffsetFetch: -1 where nothing is committed; all of the group's offsets when no topics are named."""
     side, request, version = context.side, context.request, context.version
     if context.error and version >= 2:
         return m.OffsetFetchResponse(topics=(), error_code=context.error)
@@ -251,7 +253,7 @@ async def offset_fetch(context: Context) -> Any:
 
 
 async def describe(context: Context) -> Any:
-    """State and members; a group that nobody used is Dead; another node's is refused."""
+    """Serve DescribeGroups; a group that was never used is Dead, one of another node is refused."""
     side, request = context.side, context.request
     results = []
     for name in request.groups:
@@ -290,7 +292,7 @@ async def describe(context: Context) -> Any:
 
 
 async def list_groups(context: Context) -> Any:
-    """Every group of this node's that has members or offsets."""
+    """Serve ListGroups: this node's groups that have members or offsets."""
     side, request, version = context.side, context.request, context.version
     mine = [group for name, group in side.groups.items() if side.cluster.coordinator(name) is context.node]
     found = [group for group in mine if group.members or group.offsets]

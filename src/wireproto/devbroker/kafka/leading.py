@@ -1,7 +1,7 @@
-"""Whether a node may answer for a partition, and who may instead.
+"""Checks whether a node may answer for a partition, and finds the one that may.
 
-What it is: the checks of a real broker, in their order: is there such a partition, is a copy of it here, is the epoch that the client
-believes in the one of now, does this node lead. Must not: read logs.
+The checks are a real broker's, in their order: the partition exists, this node has a replica, the epoch that the client names is the
+current one, this node leads. This module does not read logs.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ UNKNOWN_TOPIC, NOT_LEADER = 3, 6
 
 
 def refuse(context: Context, topic: str, partition: int, epoch: int = -1, *, any_copy: bool = False) -> int:
-    """The error of a request about a partition at the node that was asked, or 0.
+    """Return the error of a request about a partition at the node that received it, or 0.
 
     Args:
-        epoch: that the client believes in; -1: it does not say.
-        any_copy: who holds a copy may answer, as a Fetch that names its rack (KIP-392), or a debugging ListOffsets.
+        epoch: the leader epoch that the client names; -1: none.
+        any_copy: a node with any replica may answer, as for a Fetch with a rack (KIP-392), or a debugging ListOffsets.
     """
     topics, node = context.side.topics, context.node.number
     log, copies = topics.log(topic, partition), topics.copies(topic, partition)
@@ -33,6 +33,6 @@ def refuse(context: Context, topic: str, partition: int, epoch: int = -1, *, any
 
 
 def leader_of(context: Context, topic: str, partition: int) -> tuple[int, int]:
-    """Who leads instead, and since which epoch."""
+    """Return the number of the partition's leader, and its epoch."""
     copies = context.side.topics.copies(topic, partition)
     return (-1, -1) if copies is None else (copies.leader, context.side.topics.epoch(topic, partition))

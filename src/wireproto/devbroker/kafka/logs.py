@@ -1,4 +1,4 @@
-"""Records: Produce, Fetch, ListOffsets, OffsetForLeaderEpoch."""
+"""Serves the requests about records: Produce, Fetch, ListOffsets, OffsetForLeaderEpoch."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 
 OFFSET_OUT_OF_RANGE, UNSUPPORTED_VERSION = 1, 35
 COMMITTED = 1
-"""An isolation level: records of transactions that are committed, and no further than where one is open."""
+"""The isolation level read_committed: records up to the first open transaction, and a list of aborted ones."""
 DEBUGGING = -2
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL = -1, -2, -3, -4
 
 
 async def produce(context: Context) -> Any:
-    """Append; answers nothing for acks=0, but an error ends the connection then, as that is all that a client can notice."""
+    """Serve Produce: append the batches.
+
+    With acks=0 nothing is answered, and an error closes the connection, which is all that a client can notice.
+    """
     topics = []
     elsewhere: set[int] = set()
     for topic in context.request.topic_data:
@@ -55,14 +58,14 @@ async def produce(context: Context) -> Any:
 
 
 def _endpoints(context: Context, numbers: set[int]) -> tuple[Any, ...]:
-    """Where those of these nodes listen that are up."""
+    """Return the addresses of those of these nodes that are up."""
     there = [node for node in context.side.cluster.nodes.values() if node.up and node.number in numbers]
     places = ((node.number, *context.side.place_of(node)) for node in there)
     return tuple(m.ProduceNodeEndpoint(node_id=number, host=host, port=port, rack=None) for number, host, port in places)
 
 
 async def fetch(context: Context) -> Any:
-    """Wait for min_bytes or max_wait, then answer what there is; an error answers at once."""
+    """Serve Fetch: wait for min_bytes or max_wait, then answer with what there is; an error is answered at once."""
     request, topics = context.request, context.side.topics
     fetching = context.node.sessions.begin(request)
     if isinstance(fetching, int):
@@ -93,7 +96,12 @@ async def fetch(context: Context) -> Any:
 
 
 def _read(context: Context, key: tuple[str, int], want: Any, budget: int, *, first: bool) -> tuple[Any, int]:
-    """One partition's answer and how many bytes of records it holds. `first`: of those with records; a batch of it comes however large."""
+    """Return one partition's answer and its number of bytes of records.
+
+    Args:
+        want: the partition in the request. budget: bytes that the response may still take.
+        first: no partition before had records: then a batch is returned however large it is.
+    """
     log = context.side.topics.log(*key)
     error, records, start, end, stable = context.error, b"", -1, -1, -1
     aborted: tuple[Any, ...] | None = None
@@ -119,7 +127,7 @@ def _read(context: Context, key: tuple[str, int], want: Any, budget: int, *, fir
                 upto = entries[-1].end if records else want.fetch_offset
                 some = markers.aborted_within(log, want.fetch_offset, upto)
                 aborted = tuple(m.AbortedTransaction(producer_id=producer, first_offset=first) for producer, first in some)
-    if error:  # brokers tell nothing else then
+    if error:  # brokers then leave out everything else
         start = end = stable = -1
     answer = m.FetchPartitionData(
         partition_index=want.partition,
@@ -135,7 +143,7 @@ def _read(context: Context, key: tuple[str, int], want: Any, budget: int, *, fir
 
 
 def _problem(context: Context, key: tuple[str, int], log: PartitionLog, want: Any) -> tuple[int, Any] | None:
-    """The code of a Fetch elsewhere or under another epoch, or 0 and where the reader's log parts from ours; None when all is well."""
+    """Return a Fetch's error code, or 0 and where the reader's log diverges; None when there is no problem."""
     code = leading.refuse(context, *key, want.current_leader_epoch if context.version >= 9 else -1, any_copy=context.version >= 11)
     if code:
         return code, m.FetchEpochEndOffset()
@@ -146,16 +154,16 @@ def _problem(context: Context, key: tuple[str, int], log: PartitionLog, want: An
 
 
 def _is_slow(log: PartitionLog, offset: int) -> bool:
-    """Whether a read from there goes to the remote storage, and takes longer than this broker waits."""
+    """Return whether a read from this offset goes to the remote storage, and takes longer than this broker waits."""
     return bool(offset < log.facts.get("local", 0) and log.facts.get("slow", 0) > 0)
 
 
 _SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8}
-"""Versions of ListOffsets from which a negative time means something."""
+"""First versions of ListOffsets in which each negative time has a meaning."""
 
 
 async def list_offsets(context: Context) -> Any:
-    """Earliest, latest, and the first record at or after a time."""
+    """Serve ListOffsets: earliest, latest, and the first record at or after a time."""
     topics = []
     for topic in context.request.topics:
         results = []
@@ -186,7 +194,7 @@ async def list_offsets(context: Context) -> Any:
 
 
 def _search(log: PartitionLog, timestamp: int) -> tuple[int, int]:
-    """(offset, timestamp) as ListOffsets answers it; -1, -1 when no entry is that late."""
+    """Return (offset, timestamp) as ListOffsets answers it; -1, -1 when no record is that late."""
     if timestamp == LATEST:
         return log.end, -1
     if timestamp == EARLIEST:
@@ -200,12 +208,12 @@ def _search(log: PartitionLog, timestamp: int) -> tuple[int, int]:
         return -1, -1
     columns, _ = decode_kafka(entry.data, topic="", partition=0, fetch_offset=entry.base)
     rows = zip(columns.positions(), columns.timestamps(), strict=True)
-    none = entry.base, entry.timestamp  # a transaction's marker, which real brokers name as well
+    none = entry.base, entry.timestamp  # a transaction's marker, which real brokers return as well
     return next(((offset, found) for offset, found in rows if found is not None and found >= timestamp), none)
 
 
 async def offset_for_leader_epoch(context: Context) -> Any:
-    """Where an epoch's records end."""
+    """Serve OffsetForLeaderEpoch: where an epoch's records end."""
     topics = []
     for topic in context.request.topics:
         results = []

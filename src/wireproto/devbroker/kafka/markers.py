@@ -1,14 +1,13 @@
-"""Transactions as a partition sees them: which are open in it, which were aborted, and the markers that end them.
+"""Keeps the transactions of a partition: the open ones, the aborted ones, and the markers that end them.
 
-What it is: sans-IO state over a log, read from its batches where it is not known yet, so that it outlives the broker. The last stable
-offset is where the oldest open transaction began; readers of committed records get no further, and a list of the aborted ones in what
-they get.
+This is sans-IO state over a log, read from its batches where it is not known yet, so that it outlives the broker. The last stable offset is
+where the oldest open transaction began; readers of committed records get no further, and a list of the aborted ones in what they get.
 
 marker: a record batch of one record, attributes transactional | control, base sequence -1
     key    int16 version 0 · int16 type: 0 abort, 1 commit
     value  int16 version 0 · int32 coordinator epoch
 
-Must not: know coordinators.
+This module knows no coordinators.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ if TYPE_CHECKING:
 
 CONTROL = 0x20
 ABORT, COMMIT = 0, 1
-_KEY_AT = HEAD + 5  # behind the record's length, attributes, two deltas and the key's length, a byte each
+_KEY_AT = HEAD + 5  # after the record's length, attributes, two deltas and the key's length, a byte each
 
 
 @dataclass(slots=True)
 class Ends:
-    """One partition's.
+    """The transactions of one partition.
 
     Attributes:
-        open: where each open transaction began, by producer id.
+        open: first offset of each open transaction, by producer id.
         aborted: (producer id, first offset, offset of the marker), as they ended.
-        upto: the log was taken in up to here.
+        upto: the offset up to which the log was read.
     """
 
     open: dict[int, int] = field(default_factory=dict)
@@ -46,7 +45,7 @@ class Ends:
 
 
 def ends_of(log: PartitionLog) -> Ends:
-    """What is known up to the log's end."""
+    """Return the transactions up to the log's end."""
     ends: Ends = log.facts.setdefault("ends", Ends())
     if ends.upto < log.end:
         for entry in log.read(ends.upto, 1 << 62):
@@ -70,17 +69,17 @@ def _take_in(ends: Ends, entry: Entry) -> None:
 
 
 def last_stable(log: PartitionLog) -> int:
-    """The offset that readers of committed records get to."""
+    """Return the last stable offset, where readers of committed records stop."""
     return min(ends_of(log).open.values(), default=log.end)
 
 
 def aborted_within(log: PartitionLog, start: int, stop: int) -> list[tuple[int, int]]:
-    """(producer id, first offset) of the aborted transactions that have a part in these offsets."""
+    """Return (producer id, first offset) of the aborted transactions that overlap these offsets."""
     return [(producer, first) for producer, first, marker in ends_of(log).aborted if marker >= start and first < stop]
 
 
 def write(log: PartitionLog, producer: int, epoch: int, kind: int) -> None:
-    """End what this producer has open here. The marker's epoch is the producer's from now on."""
+    """Write a marker, which ends what this producer has open here; the marker's epoch is the producer's from now on."""
     ends_of(log)
     now = int(time.time() * 1000)
     key, value = struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 0)

@@ -1,8 +1,8 @@
-"""Nodes of the embedded cluster, and who holds and leads a partition: what the controller of a real one keeps.
+"""Keeps the nodes of the embedded cluster, and the replicas and leader of a partition, as a real cluster's controller does.
 
-What it is: sans-IO state. Each node is a listener over one set of logs, so a copy of a partition is never behind: who is up is in sync,
-and whoever stays alone in sync remains so when it goes away, as with KRaft. May assume: node 1 listens as ``main``.
-Must not: know topics, groups or connections.
+This is sans-IO state. All nodes are listeners over one set of logs, so a replica is never behind: nodes that are up are in sync, and the
+last one in sync remains so when it goes away, as with KRaft. Node 1's listener is ``main``. This module knows no topics, groups or
+connections.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ NODE, NOBODY = 1, -1
 
 @dataclass(slots=True)
 class Node:
-    """One of them.
+    """One node.
 
     Attributes:
-        number: as Metadata tells it.
-        listener: where it listens.
-        up: the others have not noticed that it is gone.
-        sessions: of those who fetch from it.
+        number: its id in Metadata.
+        listener: name of its listener.
+        up: False once the others have noticed that it is gone.
+        sessions: fetch sessions of its clients.
     """
 
     number: int
@@ -35,22 +35,23 @@ class Node:
 
 
 class Standing(Protocol):
-    """Which nodes there are, by listener, and the numbers of those that are up."""
+    """The nodes by listener, and the numbers of those that are up."""
 
     nodes: dict[str, Node]
 
     @property
-    def live(self) -> list[int]: ...
+    def live(self) -> list[int]:
+        """Return the numbers of the nodes that are up."""
 
 
 @dataclass(slots=True)
 class Copies:
-    """Who holds a partition.
+    """The replicas of a partition.
 
     Attributes:
-        nodes: who holds a copy, whom it is led by rather first.
+        nodes: nodes with a replica, the preferred leader first.
         in_sync: those of them that may lead it.
-        leader: the one that does; NOBODY.
+        leader: the one that does, or NOBODY.
     """
 
     nodes: tuple[int, ...]
@@ -59,12 +60,12 @@ class Copies:
 
     @classmethod
     def among(cls, nodes: tuple[int, ...], live: Collection[int]) -> Copies:
-        """Those of a new partition."""
+        """Make the replicas of a new partition."""
         there = [number for number in nodes if number in live]
         return cls(nodes, there or list(nodes[:1]), there[0] if there else NOBODY)
 
     def lose(self, node: int) -> bool:
-        """A node is gone. True: the leader is another one now, or nobody."""
+        """Take a node as gone; returns whether the leader changed."""
         if node in self.in_sync and len(self.in_sync) > 1:
             self.in_sync.remove(node)
         if self.leader != node:
@@ -73,7 +74,7 @@ class Copies:
         return True
 
     def regain(self, node: int, live: Collection[int]) -> bool:
-        """A node is back. True: it leads again, since nobody else could."""
+        """Take a node as back; returns whether it leads again, because no other node could."""
         elected = self.leader == NOBODY and node in self.in_sync
         if elected:
             self.leader = node
@@ -82,7 +83,11 @@ class Copies:
         return elected
 
     def move(self, node: int | None) -> bool:
-        """Another one of those in sync leads (None: the next); False: it did already. OptionError where it cannot."""
+        """Make another node in sync the leader (None: the next one); returns whether it changed.
+
+        Raises:
+            OptionError: the node is not in sync, or the partition has no leader.
+        """
         if node is None:
             others = [number for number in self.nodes if number in self.in_sync]
             node = others[(others.index(self.leader) + 1) % len(others)] if self.leader in others else NOBODY
@@ -93,11 +98,11 @@ class Copies:
 
 
 def named(count: int) -> dict[str, Node]:
-    """So many, by the names of their listeners: ``main``, ``node-2`` …"""
+    """Make this many nodes; their listeners are ``main``, ``node-2``, ``node-3`` and so on."""
     names = ["main", *(f"node-{number}" for number in range(NODE + 1, count + 1))]
     return {name: Node(number, name) for number, name in enumerate(names, NODE)}
 
 
 def placed(numbers: list[int], turn: int, copies: int) -> tuple[int, ...]:
-    """Nodes for a partition: so many in their order, each turn from the next one on."""
+    """Return `copies` nodes for a partition, in order, beginning with number `turn`."""
     return tuple(numbers[(turn + place) % len(numbers)] for place in range(copies))

@@ -1,20 +1,23 @@
-"""Quotas that a test says are used up: a reply comes at once and names a time, for which its connection is not read from (KIP-219)."""
+"""Applies quotas that a test declares exceeded.
+
+A reply comes at once with a throttle time, for which its connection is not read (KIP-219).
+"""
 
 from __future__ import annotations
 
 
 class Quotas:
-    """Orders by the name of a request: seconds, and how often."""
+    """The exceeded quotas: seconds and how often, by name of the request."""
 
     def __init__(self) -> None:
         self._orders: dict[str, tuple[float, int]] = {}
 
     def use_up(self, name: str, seconds: float, times: int) -> None:
-        """Of the next replies of this name; -1: of all."""
+        """Throttle the next `times` replies of this name (-1: all) for `seconds`."""
         self._orders[name] = seconds, times
 
     def take(self, name: str) -> float:
-        """For how long the connection of a request is not read from; 0.0 where it is within its quota."""
+        """Return the seconds for which a request's connection is not read; 0.0 where it is within its quota."""
         seconds, times = self._orders.get(name, (0.0, 0))
         if times:
             self._orders[name] = seconds, times - 1

@@ -1,10 +1,10 @@
-"""Who may ask: SASL PLAIN and OAUTHBEARER, once a test has named users or tokens.
+"""Authenticates clients: SASL PLAIN and OAUTHBEARER, once a test has named users or tokens.
 
-    SaslHandshake       33 for a mechanism that is not offered; 34 once somebody is known
-    SaslAuthenticate    58 for credentials that are wrong, and the connection is closed behind the answer
+    SaslHandshake       33 for a mechanism that is not offered; 34 on a connection that is authenticated
+    SaslAuthenticate    58 for wrong credentials, and the connection is closed after the answer
 
-Until then a connection may ask for versions and authenticate; anything else ends it. Must not: compare secrets in constant time (it is
-for tests).
+Until then a connection may ask for versions and authenticate; anything else closes it. Secrets are not compared in constant time, since
+this is for tests.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ UNSUPPORTED_MECHANISM, ILLEGAL_STATE, AUTHENTICATION_FAILED = 33, 34, 58
 
 
 async def handshake(context: Context) -> Any:
-    """Agree on a mechanism."""
+    """Serve SaslHandshake: agree on a mechanism."""
     offered, session = context.side.credentials.mechanisms, context.session
     error = context.error or (ILLEGAL_STATE if session.known else 0 if context.request.mechanism in offered else UNSUPPORTED_MECHANISM)
     session.mechanism = None if error else context.request.mechanism
@@ -29,7 +29,7 @@ async def handshake(context: Context) -> Any:
 
 
 async def authenticate(context: Context) -> Any:
-    """One message each way; the caller closes behind a refusal."""
+    """Serve SaslAuthenticate: one message each way; the caller closes the connection after a refusal."""
     session = context.session
     if context.error or session.mechanism is None:
         return m.SaslAuthenticateResponse(error_code=context.error or ILLEGAL_STATE, error_message=None, auth_bytes=b"")

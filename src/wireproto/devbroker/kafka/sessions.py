@@ -1,8 +1,8 @@
-"""Fetch sessions (KIP-227) as a broker keeps them: what each client asked for, and what it was last told of that.
+"""Keeps fetch sessions (KIP-227) as a broker does: the partitions that each client wants, and what it was last sent about them.
 
-What it is: the answer to a Fetch that names only what changed. Source: KIP-227, and FetchManager, FetchSession of Kafka 4.3.1: an answer
-leaves out partitions without records whose high watermark and start are what the client was told, and which have no error; those that
-had records go to the end of the order. May assume: one Fetch of a session at a time. Must not: read logs.
+It makes the answer to a Fetch that names only changes. Source: KIP-227, and FetchManager, FetchSession of Kafka 4.3.1: an answer leaves out
+partitions without records whose high watermark and start are those that the client was last sent, and which have no error; those with
+records go to the end of the order. A session has one Fetch at a time. This module does not read logs.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Wanted = dict[Key, Any]
 
 
 class Sessions:
-    """All of a broker's.
+    """All fetch sessions of a broker.
 
     Attributes:
-        places: how many are kept; clients that find none free go on without.
+        places: largest number of them; clients that find none free continue without.
     """
 
     def __init__(self, places: int = PLACES) -> None:
@@ -35,7 +35,11 @@ class Sessions:
         return len(self._kept)
 
     def forget(self, *, epochs: bool = False) -> None:
-        """As a broker that was started again, or (`epochs`) that has heard of a Fetch which its client knows nothing of."""
+        """Drop all sessions, as a restarted broker does.
+
+        Args:
+            epochs: raise their epochs instead, as if a Fetch had come that the client does not know of.
+        """
         if epochs:
             for kept in self._kept.values():
                 kept.epoch += 1
@@ -43,7 +47,7 @@ class Sessions:
             self._kept.clear()
 
     def begin(self, request: Any) -> int | Fetching:
-        """What a Fetch asks for, or the error code that it is refused with."""
+        """Return what a Fetch asks for, or the error code that it is refused with."""
         named = {(topic.topic, part.partition): part for topic in request.topics for part in topic.partitions}
         if request.session_epoch in (NONE, NEW):
             self._kept.pop(request.session_id, None)
@@ -61,7 +65,11 @@ class Sessions:
         return Fetching(self, dict(kept.wanted), kept, new=False)
 
     def keep(self, wanted: Wanted, told: dict[Key, tuple[int, int]]) -> int:
-        """A new session's id; 0: all places are taken."""
+        """Make a session and return its id; 0: there are `places` already.
+
+        Args:
+            wanted: the partitions. told: high watermark and start that the client was sent, by partition.
+        """
         if len(self._kept) >= self.places:
             return 0
         self._last += 1
@@ -70,21 +78,25 @@ class Sessions:
 
 
 class Kept:
-    """One client's: what it wants, in order, and the high watermark and start that it was told of each."""
+    """One client's session.
+
+    Attributes:
+        wanted: the partitions, in order. told: high watermark and start that it was last sent, by partition.
+    """
 
     def __init__(self, number: int, wanted: Wanted, told: dict[Key, tuple[int, int]]) -> None:
         self.id, self.epoch = number, 1
         self.wanted, self.told = wanted, told
 
     def change(self, named: Wanted, forgotten: Iterable[Key]) -> None:
-        """New ones go to the end, others keep their place."""
+        """Add or replace partitions (new ones at the end), and remove the forgotten ones."""
         self.wanted.update(named)
         for key in forgotten:
             self.wanted.pop(key, None)
             self.told.pop(key, None)
 
     def news(self, key: Key, part: Any) -> bool:
-        """Whether the client is to be told; if so, it counts as told."""
+        """Return whether a partition must be in the answer; if so, note what the client is sent."""
         now = (part.high_watermark, part.log_start_offset)
         there = bool(part.records) or part.error_code or part.diverging_epoch.end_offset >= 0
         if part.records:
@@ -96,14 +108,18 @@ class Kept:
 
 
 class Fetching:
-    """One Fetch. wanted: what it asks for, by partition, in the order in which the answer is filled."""
+    """One Fetch.
+
+    Attributes:
+        wanted: what it asks for, by partition, in the order in which the answer is filled.
+    """
 
     def __init__(self, sessions: Sessions, wanted: Wanted, kept: Kept | None, *, new: bool) -> None:
         self._sessions, self._kept, self._new = sessions, kept, new
         self.wanted = wanted
 
     def answer(self, parts: dict[Key, Any]) -> Any:
-        """The response that holds these, or of them what is new to the client."""
+        """Return the response with these partitions, or of a session's, those that changed."""
         number = 0
         if self._kept is not None:
             number = self._kept.id

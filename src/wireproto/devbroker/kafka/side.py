@@ -1,10 +1,10 @@
-"""From a request frame to a response frame: header, dispatch, versions, faults.
+"""Serves Kafka's requests: from a request frame to a response frame, with header, dispatch, versions and faults.
 
     request frame    api key int16 · api version int16 · correlation id int32 · client id string · [tags] · body
     response frame   correlation id int32 · [tags] · body
 
-An api key or version that is not offered closes the connection, as Kafka does, but for ApiVersions, which answers in version 0.
-Requests of one connection are served strictly in order.
+An api key or version that is not offered closes the connection, as in Kafka, except for ApiVersions, which answers in version 0. Requests
+of one connection are served strictly in order.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class KafkaSide(KafkaState):
     """Serves Kafka's protocol.
 
     Attributes:
-        offered: what ApiVersions tells and what is answered, as `OFFERED`.
+        offered: the requests that ApiVersions lists and that are answered, as `OFFERED`.
     """
 
     def __init__(self, *args: Any, **named: Any) -> None:
@@ -81,6 +81,7 @@ class KafkaSide(KafkaState):
         self.offered = dict(OFFERED)
 
     async def start(self) -> None:
+        """Open each node's listener, bring its node back, and resume groups and transactions."""
         for node in self.cluster.nodes.values():
             await self.listen(node.listener)
             node.sessions.forget()
@@ -93,23 +94,25 @@ class KafkaSide(KafkaState):
                 transactions.watch(self, transaction)
 
     def place(self) -> str:
+        """Return the addresses of all nodes, separated by commas."""
         return ",".join(self.address(name) for name in self.cluster.nodes)
 
     async def node_down(self, name: str, *, abruptly: bool = False) -> None:
-        """One goes away: what it led, and its groups, are others' at once."""
+        """Take a node away: other nodes lead its partitions and groups at once."""
         if abruptly:
-            self.kick(name)  # nobody hears from it how that goes on
+            self.kick(name)  # before the cluster changes, so that no client learns of it by this node
         self.cluster.lost(self.cluster.nodes[name])
         await super().node_down(name, abruptly=abruptly)
 
     async def node_up(self, name: str) -> None:
+        """Bring a node back."""
         await super().node_up(name)
         node = self.cluster.nodes[name]
         if name in self.listeners and not node.up:
             self.cluster.back(node)
 
     async def serve(self, connection: Connection) -> None:
-        """Answer each request; what a broker would close the connection on raises."""
+        """Answer each request; raises what a broker would close the connection on."""
         session, node = Session(), self.cluster.nodes[connection.listener]
         async for frame in connection:
             if len(frame) < 8:
@@ -125,7 +128,7 @@ class KafkaSide(KafkaState):
             name, _, _, handler = offered
             request_class = getattr(m, f"{name}Request")
             header, start = m.RequestHeader.decode_from(frame, request_class.header_version(version))
-            request, _ = request_class.decode_from(frame, version, start=start)  # brokers pass over trailing bytes; librdkafka sends some
+            request, _ = request_class.decode_from(frame, version, start=start)  # brokers ignore trailing bytes; librdkafka sends some
             fault = await connection.fault(name, node=node.number)
             code = fault.code if fault is not None and fault.kind == "error" else 0
             if session.refuses(self.credentials, name):
@@ -145,7 +148,7 @@ class KafkaSide(KafkaState):
                 await asyncio.sleep(muted)
 
     def offer(self, name: str, newest: int | None = None) -> None:
-        """Be an older broker: offer a request up to this version, or not at all (None)."""
+        """Behave as an older broker: offer a request up to this version, or not at all (None)."""
         (key,) = (key for key, (found, *_) in OFFERED.items() if found == name)
         found, low, _, handler = OFFERED[key]
         if newest is None:
@@ -154,52 +157,56 @@ class KafkaSide(KafkaState):
             self.offered[key] = (found, min(low, newest), newest, handler)
 
     def let_in(self, users: Mapping[str, str] | None = None, tokens: Iterable[str] = (), lifetime: float = 0.0) -> None:
-        """From now on only these, by SASL PLAIN (name and password) or OAUTHBEARER; nobody named: everybody again.
+        """Require authentication from now on, by SASL PLAIN or OAUTHBEARER; without users and tokens everyone is let in again.
 
         Args:
-            lifetime: seconds that a session lasts (``connections.max.reauth.ms``): the first request behind it ends the connection.
+            users: passwords by name. tokens: for OAUTHBEARER.
+            lifetime: seconds that a session lasts (``connections.max.reauth.ms``): the first request after it closes the connection.
         """
         self.credentials = Credentials(dict(users or {}), frozenset(tokens), lifetime)
 
     def speak_transactions(self, level: int) -> None:
-        """The cluster's ``transaction.version`` is 1 or 2 from now on: whether producers add partitions by requests of their own."""
+        """Set the cluster's ``transaction.version`` to 1 or 2: whether producers add partitions by requests of their own."""
         if level not in (1, 2):
             raise OptionError(f"transaction.version is 1 or 2, not {level}")
         self.level = level
 
     def throttle(self, name: str, seconds: float, times: int = 1) -> None:
-        """The next replies of this name (Produce, Fetch) say that a quota is used up; their connections are not read from for so long."""
+        """Throttle the next `times` replies of this name (Produce, Fetch): their connections are not read for `seconds`."""
         self.quotas.use_up(name, seconds, times)
 
     def sessions_kept(self) -> int:
-        """How many fetch sessions there are."""
+        """Return the number of fetch sessions."""
         return sum(len(node.sessions) for node in self.cluster.nodes.values())
 
     def limit_sessions(self, places: int) -> None:
-        """Keep so many fetch sessions at most, on each node."""
+        """Keep at most this many fetch sessions on each node."""
         for node in self.cluster.nodes.values():
             node.sessions.places = places
 
     def forget_sessions(self, *, epochs: bool = False) -> None:
-        """Clients' fetch sessions are gone, or (`epochs`) out of step with them."""
+        """Drop clients' fetch sessions, or (`epochs`) put them out of step."""
         for node in self.cluster.nodes.values():
             node.sessions.forget(epochs=epochs)
 
     def move_leader(self, topic: str, partition: int, node: int | None = None) -> int:
-        """Another node leads a partition, under the next epoch; nothing is lost. None: the next one in sync. Returns who leads now."""
+        """Make another node a partition's leader (None: the next one in sync); returns its number.
+
+        It begins the next epoch; nothing is lost.
+        """
         return self.cluster.move(self._log(topic, partition), node)
 
     def move_coordinator(self, group: str, node: int | None = None) -> int:
-        """Another node is the coordinator of a group (and of others of its slot), members and offsets included; returns which."""
+        """Make another node the coordinator of a group, with its members and offsets, and of others of its slot; returns its number."""
         return self.cluster.move_group(group, node)
 
     def leader(self, topic: str, partition: int) -> int:
-        """Which node leads a partition; -1: none."""
+        """Return the number of the node that leads a partition; -1: none."""
         copies: Copies = self._log(topic, partition).facts["copies"]
         return copies.leader
 
     def coordinator(self, group: str) -> int:
-        """Which node coordinates a group; -1: none."""
+        """Return the number of the node that coordinates a group; -1: none."""
         node = self.cluster.coordinator(group)
         return NOBODY if node is None else node.number
 
@@ -208,7 +215,7 @@ class KafkaSide(KafkaState):
         self.topics.grow(topic, partitions)
 
     def elect(self, topic: str, partition: int, end: int) -> None:
-        """An unclean election: another leader, where there is another node, whose log ends at or before `end`."""
+        """Make an unclean election: another leader, where there is another node, whose log ends at or before `end`."""
         log = self._log(topic, partition)
         copies: Copies = log.facts["copies"]
         if copies.leader != NOBODY:
@@ -217,15 +224,15 @@ class KafkaSide(KafkaState):
         log.stir()
 
     def move_away(self, topic: str, partition: int, below: int, *, slow: int) -> None:
-        """Records below an offset are in remote storage, whose next `slow` reads take too long: they are answered without records."""
+        """Move records below an offset to remote storage; its next `slow` reads take too long and are answered without records."""
         self._log(topic, partition).facts.update(local=below, slow=slow)
 
     def leave_out(self, topic: str, partition: int, count: int) -> None:
-        """The next offsets hold no record any more, as after a compaction."""
+        """Leave out the next `count` offsets, as after a compaction."""
         self._log(topic, partition).end += count
 
     def trim(self, topic: str, partition: int, below: int) -> None:
-        """Records below an offset are gone, as after DeleteRecords or by retention."""
+        """Delete records below an offset, as by DeleteRecords or retention."""
         self._log(topic, partition).start = below
 
     def _log(self, topic: str, partition: int) -> PartitionLog:
@@ -235,11 +242,11 @@ class KafkaSide(KafkaState):
         return log
 
     def hold_offsets(self, group: str, *, held: bool = True) -> None:
-        """Be in the middle of a transaction that commits offsets of this group: who wants stable ones is told to wait."""
+        """Behave as if a transaction that commits offsets of this group were open: requests for stable offsets are refused."""
         groups.group_of(self, group).unstable = held
 
     async def stopped(self) -> None:
-        """Write the committed offsets down; sessions stand still until the broker is back."""
+        """Save transactions and committed offsets; sessions of group members stop until the broker is back."""
         self.store.facts["transactions"] = {name: transaction.kept() for name, transaction in self.transactions.items()}
         self.store.facts["groups"] = {name: group.kept() for name, group in self.groups.items()}
         for group in self.groups.values():
@@ -250,7 +257,10 @@ class KafkaSide(KafkaState):
 def api_versions(
     version: int, correlation: int, offered: Mapping[int, tuple[str, int, int, Handler]] = OFFERED, level: int = 2
 ) -> list[bytes]:
-    """Every version offered, and which transactions; an unknown version of this very request gets error 35 in version 0."""
+    """Return the response to ApiVersions: every version offered, and the transaction version.
+
+    An unknown version of this request gets error 35 in version 0.
+    """
     keys = {**{key: (low, high) for key, (_, low, high, _) in offered.items()}, API_VERSIONS: (0, NEWEST)}
     known = version <= NEWEST
     response = m.ApiVersionsResponse(

@@ -1,4 +1,4 @@
-"""What the Kafka side knows: topics, groups, who is let in. Handlers are given this much of it."""
+"""Holds the state of the Kafka side that its handlers use: topics, groups, transactions, credentials."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class KafkaState(Side):
     """The state of all nodes.
 
     Attributes:
-        cluster: its nodes, and what is whose.
+        cluster: its nodes, and what each of them leads.
         topics: over the store's logs. groups: by name.
-        credentials: whom to let in.
-        quotas: that are used up.
+        credentials: users and tokens that are let in.
+        quotas: exceeded ones.
         transactions: by transactional id.
         level: the cluster's finalized ``transaction.version``.
     """
@@ -44,14 +44,14 @@ class KafkaState(Side):
         self.groups: dict[str, Group] = {name: Group.restored(name, kept) for name, kept in self.store.facts.get("groups", {}).items()}
 
     def next_producer(self) -> int:
-        """A producer id that nobody has."""
+        """Return a new producer id."""
         facts = self.store.facts
         facts["next producer"] = facts.get("next producer", 1000) + 1
         found: int = facts["next producer"]
         return found
 
     def place_of(self, node: Node | None) -> tuple[str, int]:
-        """Where a node listens; as Kafka says it where there is none."""
+        """Return a node's host and port; for None what Kafka answers, ("", -1)."""
         if node is None:
             return "", -1
         host, _, port = self.address(node.listener).rpartition(":")

@@ -1,4 +1,4 @@
-"""Topics: Metadata, CreateTopics, CreatePartitions, DeleteTopics, DescribeConfigs, DescribeCluster."""
+"""Serves the requests about topics: Metadata, CreateTopics, CreatePartitions, DeleteTopics, DescribeConfigs, DescribeCluster."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ REBOOTSTRAP_REQUIRED = 129
 
 
 async def metadata(context: Context) -> Any:
-    """Topics, and the nodes that are up; a topic that does not exist is made when the request allows it.
+    """Serve Metadata: topics, and the nodes that are up; a missing topic is created when the request allows it.
 
-    The controller is any of these, as with KRaft, where each of them passes on what a controller decides.
+    The controller is a random one of the nodes, as with KRaft, where each of them forwards requests to the controller.
     """
     topics, request, version = context.side.topics, context.request, context.version
     if context.error == REBOOTSTRAP_REQUIRED:
@@ -81,7 +81,7 @@ def _partition(side: KafkaState, name: str, number: int) -> Any:
 
 
 async def create(context: Context) -> Any:
-    """New topics; -1 partitions means the default."""
+    """Serve CreateTopics; -1 partitions means the default."""
     topics = context.side.topics
     results = []
     for topic in context.request.topics:
@@ -112,7 +112,7 @@ async def create(context: Context) -> Any:
 
 
 def unfit(assigned: list[tuple[int, ...]], nodes: int) -> bool:
-    """Whether copies are to be where no node is, twice on one, nowhere, or of some partitions more than of others."""
+    """Return whether an assignment is invalid: unknown nodes, a node twice, none, or different numbers of replicas."""
     known = range(1, nodes + 1)
     return (
         any(len(set(held)) != len(held) or not held or not set(held) <= set(known) for held in assigned)
@@ -133,7 +133,7 @@ def _refuse_create(topics: Topics, topic: Any, count: int, configs: int, nodes: 
 
 
 async def create_partitions(context: Context) -> Any:
-    """More partitions for topics; never fewer."""
+    """Serve CreatePartitions: more partitions, never fewer."""
     topics = context.side.topics
     results = []
     for topic in context.request.topics:
@@ -152,7 +152,7 @@ async def create_partitions(context: Context) -> Any:
 
 
 async def delete(context: Context) -> Any:
-    """Drop topics, and what groups have committed of them."""
+    """Serve DeleteTopics: drop topics, and the offsets that groups have committed of them."""
     results = []
     for name in context.request.topic_names:
         error = context.error or (0 if context.side.topics.delete(name) else UNKNOWN_TOPIC)
@@ -164,7 +164,7 @@ async def delete(context: Context) -> Any:
 
 
 async def describe_configs(context: Context) -> Any:
-    """What a topic was created with; a broker's own settings are not modelled."""
+    """Serve DescribeConfigs: what a topic was created with; a broker's own settings are not modelled."""
     results = []
     for resource in context.request.resources:
         is_topic = resource.resource_type == 2
@@ -182,7 +182,7 @@ async def describe_configs(context: Context) -> Any:
 
 
 async def describe_cluster(context: Context) -> Any:
-    """The nodes that are up."""
+    """Serve DescribeCluster: the nodes that are up."""
     return m.DescribeClusterResponse(
         error_code=context.error,
         cluster_id=CLUSTER,

@@ -1,13 +1,13 @@
-"""One transactional name: who has it, and how far his transaction is.
+"""Keeps the state of one transactional id: its producer, and its transaction.
 
-What it is: the coordinator's state machine, sans-IO::
+This is the coordinator's state machine, sans-IO::
 
-    Empty, CompleteCommit, CompleteAbort ── a partition or group joins ──▶ Ongoing ── EndTxn ──▶ CompleteCommit, CompleteAbort
-    Ongoing ── its time is over, or somebody takes the name ──▶ CompleteAbort, under the next epoch
+    Empty, CompleteCommit, CompleteAbort ── a partition or group is added ──▶ Ongoing ── EndTxn ──▶ CompleteCommit, CompleteAbort
+    Ongoing ── its timeout is over, or another producer takes the name ──▶ CompleteAbort, under the next epoch
 
 A real coordinator is in PrepareCommit or PrepareAbort while the markers are written, and answers CONCURRENT_TRANSACTIONS; here they are
-written at once. What raises `Refused` is as 4.3.1 answers it. Level 2 (KIP-890): each end begins the next epoch, and who asks for the end
-that was made already is told so again; level 1: the epoch stays.
+written at once. `Refused` has the codes with which Kafka 4.3.1 answers. Level 2 (KIP-890): each end begins the next epoch, and a repeated
+request for an end that was made already succeeds; level 1: the epoch stays.
 """
 
 from __future__ import annotations
@@ -20,13 +20,17 @@ from .markers import ABORT, COMMIT
 
 CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED = 51, 48, 49, 90
 LAST_EPOCH = 32766
-"""A producer id is used up behind it."""
+"""The last epoch of a producer id."""
 NO_EPOCH = -1
 ENDS = {COMMIT: "CompleteCommit", ABORT: "CompleteAbort"}
 
 
 class Refused(Exception):
-    """The code of the answer."""
+    """A request is refused.
+
+    Attributes:
+        code: of the answer.
+    """
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -35,13 +39,16 @@ class Refused(Exception):
 
 @dataclass(slots=True)
 class Transaction:
-    """Attributes:
-    name: transactional id.
-    fresh: makes a producer id.
-    producer, epoch: whose it is. former: the epoch before this one, of who may repeat what he asked; NO_EPOCH.
-    timeout: milliseconds. started: when the last one did, milliseconds since 1970; -1.
-    used_up: the producer id before this one, whose epochs were.
-    partitions: that have a part in it. groups: whose offsets do.
+    """The state of one transactional id.
+
+    Attributes:
+        name: transactional id.
+        fresh: makes a producer id.
+        producer, epoch: of the current producer.
+        former: the epoch before this one, whose producer may repeat its request; NO_EPOCH: none.
+        timeout: milliseconds. started: when the transaction began, milliseconds since 1970; -1.
+        used_up: the producer id before this one, whose epochs were used up.
+        partitions: those in the transaction. groups: those whose offsets are in it.
     """
 
     name: str
@@ -57,13 +64,13 @@ class Transaction:
     groups: set[str] = field(default_factory=set)
 
     def kept(self) -> dict[str, Any]:
-        """What outlives the broker, as JSON values."""
+        """Return what outlives the broker, as JSON values."""
         plain = ("producer", "epoch", "former", "timeout", "state", "started", "used_up")
         found: dict[str, Any] = {key: getattr(self, key) for key in plain}
         return found | {"partitions": sorted(map(list, self.partitions)), "groups": sorted(self.groups)}
 
     def restore(self, kept: dict[str, Any]) -> None:
-        """As `kept` described it."""
+        """Set the state from what `kept` returned."""
         for key, value in kept.items():
             setattr(self, key, value)
         self.partitions = {(topic, partition) for topic, partition in kept["partitions"]}
@@ -71,18 +78,26 @@ class Transaction:
 
     @property
     def ongoing(self) -> bool:
+        """Return whether a transaction is open."""
         return self.state == "Ongoing"
 
-    # --- whose it is ---
+    # --- its producer ---
 
     def taken(self, timeout: int, expected: tuple[int, int] | None) -> None:
-        """It has no transaction open, and is somebody's from now on; with `expected` (producer id, epoch), of who says that it is his."""
+        """Give the name to a producer; no transaction is open.
+
+        Args:
+            timeout: of its transactions, milliseconds.
+            expected: (producer id, epoch) of the producer that says that it has the name; None: a new one.
+        Raises:
+            Refused: another producer has the name.
+        """
         self.timeout = timeout
         if expected is not None and self.epoch != NO_EPOCH:
             producer, epoch = expected
             if producer != self.producer or epoch not in (self.epoch, self.former):
                 raise Refused(PRODUCER_FENCED)
-            if epoch != self.epoch:  # he asked before, and was not answered
+            if epoch != self.epoch:  # a repeated request, whose answer was lost
                 self.state, self.started = "Empty", -1
                 return
         self.state, self.started = "Empty", -1
@@ -93,18 +108,28 @@ class Transaction:
             self.epoch += 1
 
     def fence(self, *, bumps: bool) -> None:
-        """Its transaction is over for who began it: what is written from now on is the next epoch's. On level 2 he may go on from there."""
+        """End the transaction for its producer: what is written from now on has the next epoch.
+
+        Args:
+            bumps: level 2, on which the producer may continue from there.
+        """
         self.former, self.epoch = self.epoch if bumps else NO_EPOCH, self.epoch + 1
 
     def _renew(self) -> None:
-        """Another producer id, under its first epoch."""
+        """Take another producer id, under its first epoch."""
         self.used_up = self.producer
         self.producer, self.epoch, self.former = self.fresh(), 0, NO_EPOCH
 
     # --- what is in it ---
 
     def joins(self, producer: int, epoch: int, now: int, partitions: set[tuple[str, int]], group: str | None) -> None:
-        """These have a part in it from now on."""
+        """Add partitions and a group's offsets to the transaction, which begins by that.
+
+        Args:
+            now: milliseconds since 1970.
+        Raises:
+            Refused: the producer does not have the name.
+        """
         if producer != self.producer:
             raise Refused(INVALID_PRODUCER_ID_MAPPING)
         if epoch != self.epoch:
@@ -116,16 +141,19 @@ class Transaction:
             self.groups.add(group)
 
     def has(self, producer: int, epoch: int, partition: tuple[str, int]) -> bool:
-        """Whether that has a part in what this producer has open."""
+        """Return whether a partition is in the open transaction of this producer."""
         return self.ongoing and (producer, epoch) == (self.producer, self.epoch) and partition in self.partitions
 
     # --- its end ---
 
     def ends(self, producer: int, epoch: int, kind: int, *, bumps: bool) -> bool:
-        """Whether it is to be ended like this, under the epoch of now; False: there is nothing to end.
+        """Return whether the transaction is to be ended like this, now under the current epoch; False: there is nothing to end.
 
         Args:
-            bumps: the request is of level 2: of an epoch before this one it repeats what was asked, and a rollback of nothing is one.
+            kind: COMMIT or ABORT.
+            bumps: the request is of level 2: one under the epoch before repeats an earlier request, and a rollback of nothing is allowed.
+        Raises:
+            Refused: the producer does not have the name, or the transaction ended otherwise.
         """
         if producer != self.producer and not (bumps and (producer, epoch, self.epoch) == (self.used_up, LAST_EPOCH, 0)):
             raise Refused(INVALID_PRODUCER_ID_MAPPING)
@@ -147,14 +175,14 @@ class Transaction:
         return False
 
     def _ends_under(self, bumps: bool) -> None:
-        """The marker's epoch is that of what comes next (level 2), or the transaction's."""
+        """Raise the epoch on level 2: the marker has the epoch of what comes next."""
         if bumps:
             self.former, self.epoch = self.epoch, self.epoch + 1
 
     def ended(self, kind: int) -> None:
-        """The markers are written."""
+        """Note that the markers are written."""
         self.state = ENDS[kind]
         self.partitions.clear()
         self.groups.clear()
-        if self.epoch > LAST_EPOCH:  # that was its last one
+        if self.epoch > LAST_EPOCH:
             self._renew()

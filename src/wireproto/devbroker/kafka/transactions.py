@@ -1,7 +1,7 @@
-"""What transactional producers ask their coordinator, and who looks after them asks all: names, ends, offsets.
+"""Serves the requests about transactions: of transactional producers at their coordinator, and of administrators.
 
-The state of a name is `transaction.Transaction`'s, that of a partition `markers`'. A transaction that takes longer than its time is rolled
-back then, and not when a sweep comes by.
+The state of a transactional id is in `transaction.Transaction`, that of a partition in `markers`. A transaction that takes longer than its
+timeout is rolled back at once, not by a periodic check as in Kafka.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ INVALID_REGULAR_EXPRESSION = 128
 STATES = frozenset(("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence"))
 OFFSETS = "__consumer_offsets"
 MOST = 900_000
-"""Milliseconds: ``transaction.max.timeout.ms``."""
+"""``transaction.max.timeout.ms``."""
 FENCES_SINCE = {"InitProducerId": 4, "AddPartitionsToTxn": 2, "AddOffsetsToTxn": 2, "EndTxn": 2}
-"""Versions from which PRODUCER_FENCED is told; as INVALID_PRODUCER_EPOCH before."""
+"""First versions with PRODUCER_FENCED; older ones get INVALID_PRODUCER_EPOCH."""
 JOINS_BY_PRODUCE, JOINS_BY_COMMIT, BUMPS_AT_END = 12, 5, 5
 """Versions of Produce, TxnOffsetCommit and EndTxn of level 2 (KIP-890)."""
 
@@ -47,18 +47,20 @@ def _found(side: KafkaState, name: str) -> Transaction:
     return found
 
 
-def _told(context: Context, name: str, code: int) -> int:
-    """The code in the words of the request's version."""
+def _code_for_version(context: Context, name: str, code: int) -> int:
+    """Return the error code as the request's version has it."""
     old = code == PRODUCER_FENCED and context.version < FENCES_SINCE[name]
     return INVALID_PRODUCER_EPOCH if old else code
 
 
-# --- whose a name is ---
+# --- the producer of a name ---
 
 
 async def init_producer_id(context: Context) -> Any:
-    """A new producer id, or a name's, under its next epoch. What was open under the name is rolled back first, and the caller told to ask
-    again."""
+    """Serve InitProducerId: a new producer id, or a transactional id's, under its next epoch.
+
+    An open transaction of that id is rolled back first, and the caller gets CONCURRENT_TRANSACTIONS.
+    """
     side, request = context.side, context.request
     if context.error:
         return _identity(context.error)
@@ -81,7 +83,7 @@ async def init_producer_id(context: Context) -> Any:
             raise Refused(CONCURRENT_TRANSACTIONS)
         known.taken(request.transaction_timeout_ms, expected)
     except Refused as why:
-        return _identity(_told(context, "InitProducerId", why.code))
+        return _identity(_code_for_version(context, "InitProducerId", why.code))
     return _identity(0, known.producer, known.epoch)
 
 
@@ -93,7 +95,7 @@ def _identity(error: int, producer: int = -1, epoch: int = -1) -> Any:
 
 
 async def add_partitions(context: Context) -> Any:
-    """Partitions that are to be written to (level 1). One that there is not has all of them refused."""
+    """Serve AddPartitionsToTxn (level 1). If one of the partitions does not exist, all are refused."""
     side, request = context.side, context.request
     wanted = [(topic.name, number) for topic in request.v3_and_below_topics for number in topic.partitions]
     missing = {key for key in wanted if side.topics.log(*key) is None}
@@ -103,7 +105,7 @@ async def add_partitions(context: Context) -> Any:
         try:
             join(side, request.v3_and_below_transactional_id, producer, epoch, set(wanted))
         except Refused as why:
-            error = _told(context, "AddPartitionsToTxn", why.code)
+            error = _code_for_version(context, "AddPartitionsToTxn", why.code)
     topics = []
     for topic in request.v3_and_below_topics:
         results = []
@@ -115,13 +117,13 @@ async def add_partitions(context: Context) -> Any:
 
 
 async def add_offsets(context: Context) -> Any:
-    """A group whose offsets are to be committed (level 1)."""
+    """Serve AddOffsetsToTxn (level 1): a group whose offsets are to be committed."""
     request, error = context.request, context.error
     if not error:
         try:
             join(context.side, request.transactional_id, request.producer_id, request.producer_epoch, set(), request.group_id)
         except Refused as why:
-            error = _told(context, "AddOffsetsToTxn", why.code)
+            error = _code_for_version(context, "AddOffsetsToTxn", why.code)
     return m.AddOffsetsToTxnResponse(error_code=error)
 
 
@@ -133,7 +135,11 @@ def join(
     partitions: set[tuple[str, int]],
     group: str | None = None,
 ) -> None:
-    """They have a part in the transaction, which begins by that; its time runs from there."""
+    """Add partitions and a group's offsets to a transaction, which begins by that; its timeout runs from there.
+
+    Raises:
+        Refused: the producer does not have the name.
+    """
     transaction = _found(side, name)
     began = not transaction.ongoing
     if group is not None:
@@ -144,7 +150,7 @@ def join(
 
 
 def watch(side: KafkaState, transaction: Transaction) -> None:
-    """Roll it back when its time is over."""
+    """Roll the transaction back when its timeout is over."""
     started = transaction.started
 
     def over() -> None:
@@ -156,7 +162,7 @@ def watch(side: KafkaState, transaction: Transaction) -> None:
 
 
 def admitted(context: Context, topic: str, partition: int) -> Admit:
-    """Whether the transaction that a Produce names takes batches of a partition."""
+    """Return the function that says whether the transaction of a Produce request takes batches of a partition."""
     side, name = context.side, context.request.transactional_id
 
     def admit(producer: int, epoch: int, unknown: int | None) -> int:
@@ -177,7 +183,7 @@ def admitted(context: Context, topic: str, partition: int) -> Admit:
 
 
 async def offset_commit(context: Context) -> Any:
-    """Offsets that a group has when the transaction is committed."""
+    """Serve TxnOffsetCommit: offsets that a group has once the transaction is committed."""
     side, request, version = context.side, context.request, context.version
     error = context.error or _refuse_commit(context)
     group = groups.group_of(side, request.group_id)
@@ -196,7 +202,7 @@ async def offset_commit(context: Context) -> Any:
 
 
 def _refuse_commit(context: Context) -> int:
-    """The error of who is no member of the group any more, or whose transaction this is not; or 0."""
+    """Return the error of a sender that is not a member of the group any more, or does not have the transaction; or 0."""
     side, request = context.side, context.request
     name, producer, epoch, group = request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
     if context.version >= 3 and (request.member_id or request.generation_id_or_member_epoch >= 0):
@@ -221,7 +227,7 @@ def _refuse_commit(context: Context) -> int:
 
 
 async def end(context: Context) -> Any:
-    """Commit or roll back."""
+    """Serve EndTxn: commit or roll back."""
     side, request = context.side, context.request
     bumps = context.version >= BUMPS_AT_END
     if context.error:
@@ -232,14 +238,14 @@ async def end(context: Context) -> Any:
         if known.ends(request.producer_id, request.producer_epoch, kind, bumps=bumps):
             _finish(side, known, kind)
     except Refused as why:
-        return m.EndTxnResponse(error_code=_told(context, "EndTxn", why.code))
+        return m.EndTxnResponse(error_code=_code_for_version(context, "EndTxn", why.code))
     if not bumps:
         return m.EndTxnResponse(error_code=0)
     return m.EndTxnResponse(error_code=0, producer_id=known.producer, producer_epoch=known.epoch)
 
 
 def roll_back(side: KafkaState, transaction: Transaction) -> None:
-    """Its owner is not asked: he is shut out of what he began."""
+    """Roll back a transaction without its producer, which is fenced."""
     transaction.fence(bumps=side.level >= 2)
     _finish(side, transaction, ABORT)
 
@@ -255,7 +261,7 @@ def _finish(side: KafkaState, transaction: Transaction, kind: int) -> None:
 
 
 async def write_markers(context: Context) -> Any:
-    """An administrator's: the end of a transaction in single partitions, whatever its coordinator knows."""
+    """Serve WriteTxnMarkers, an administrator's: end a transaction in single partitions, whatever its coordinator knows."""
     results = []
     for marker in context.request.markers:
         topics = []
@@ -281,7 +287,7 @@ async def write_markers(context: Context) -> Any:
 
 
 async def list_of_node(context: Context) -> Any:
-    """The names that this node coordinates, as far as they pass the filters."""
+    """Serve ListTransactions: the names that this node coordinates and that pass the filters."""
     side, request = context.side, context.request
     try:
         pattern = re.compile(request.transactional_id_pattern) if context.version >= 2 and request.transactional_id_pattern else None
@@ -302,7 +308,7 @@ async def list_of_node(context: Context) -> Any:
 
 
 async def describe(context: Context) -> Any:
-    """Each name's state; another node's is refused."""
+    """Serve DescribeTransactions: each name's state; a name of another node is refused."""
     side, found = context.side, []
     for name in context.request.transactional_ids:
         known = side.transactions.get(name)
@@ -331,7 +337,7 @@ async def describe(context: Context) -> Any:
 
 
 async def describe_producers(context: Context) -> Any:
-    """Who writes to a partition, and where what he has open began."""
+    """Serve DescribeProducers: a partition's producers, and where their open transactions began."""
     topics = []
     for topic in context.request.topics:
         parts = []
