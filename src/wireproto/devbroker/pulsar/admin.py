@@ -1,4 +1,4 @@
-"""The admin HTTP interface, as much of it as clients use to make, list and delete topics.
+"""Serves the admin HTTP interface, as much of it as clients use to create, list and delete topics.
 
     GET    /admin/v2/namespaces/TENANT                          namespaces
     GET    /admin/v2/namespaces/TENANT/NS/deduplication         null, true or false; POST: body true or false; DELETE: null again
@@ -9,7 +9,7 @@
     DELETE …/TOPIC/subscription/NAME
     POST   /admin/v3/transactions/abortTransaction/MOST/LEAST
 
-Answers are JSON; an error is ``{"reason": …}`` with the status that a broker uses. Must not: read more than a few KiB of a request.
+Answers are JSON; an error is ``{"reason": …}`` with the status that a broker uses. At most `LIMIT` bytes of a request's body are read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,11 @@ REASONS = {200: "OK", 204: "No Content", 400: "Bad Request", 404: "Not Found", 4
 
 
 class HttpError(Exception):
-    """An answer that is an error."""
+    """An answer that is an error.
+
+    Attributes:
+        status: the HTTP status.
+    """
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -39,7 +43,7 @@ class HttpError(Exception):
 
 
 class AdminHttp:
-    """One listener's worth of requests."""
+    """Serves the connections of one listener."""
 
     def __init__(self, side: PulsarState) -> None:
         self.side = side
@@ -63,12 +67,12 @@ class AdminHttp:
                 if headers.get("connection", "").lower() == "close":
                     break
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
-            pass  # the client went away, or speaks something else
+            pass  # the client went away, or does not speak HTTP
         finally:
             writer.close()
 
     def answer(self, method: str, target: str, body: bytes) -> tuple[int, Any]:
-        """Status and JSON value for a request; raises HttpError."""
+        """Return status and JSON value for a request; raises HttpError."""
         parts = [unquote(part) for part in urlsplit(target).path.strip("/").split("/")]
         if parts[:4] == ["admin", "v3", "transactions", "abortTransaction"] and method == "POST":
             return self._abort_transaction(parts[4:])
@@ -188,7 +192,7 @@ class AdminHttp:
 
 
 def stats(topic: Topic) -> dict[str, Any]:
-    """What `GET …/stats` says, as far as it is known here."""
+    """Return what `GET …/stats` answers, as far as it is known here."""
     return {
         "msgInCounter": sum(facts.messages for facts in topic.facts),
         "deduplicationStatus": "Disabled" if topic.dedup is None else "Enabled",
@@ -207,7 +211,7 @@ def stats(topic: Topic) -> dict[str, Any]:
 
 
 def consumer_stats(subscription: Subscription, consumer: Consumer) -> dict[str, Any]:
-    """One consumer of `stats`."""
+    """Return one consumer of `stats`."""
     found: dict[str, Any] = {"consumerName": consumer.name, "availablePermits": consumer.permits}
     if subscription.keys is not None:
         found["keyHashRangeArrays"] = subscription.keys.ranges(consumer)
@@ -215,7 +219,7 @@ def consumer_stats(subscription: Subscription, consumer: Consumer) -> dict[str, 
 
 
 async def read_request(reader: asyncio.StreamReader) -> tuple[str, str, dict[str, str], bytes] | None:
-    """Method, target, headers and body of the next request, or None at the end."""
+    """Return method, target, headers and body of the next request, or None at the end."""
     line = await reader.readline()
     if not line:
         return None

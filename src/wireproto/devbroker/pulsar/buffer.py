@@ -1,9 +1,9 @@
-"""What a topic knows of transactions that have entries in it: up to where it may be read, and what is never handed out.
+"""Keeps a topic's transactions: up to which entry it may be read, and which entries are never delivered.
 
-What it is: entry ids and whose they are. May assume: it is told of every entry of a transaction, and of every end. Must not: store any.
+It has entry ids by transaction, and must be given every entry of a transaction, and every end; it stores no entries.
 
-An entry that comes behind the end of its transaction is taken, as brokers take it: behind a roll-back nobody sees it, and behind a commit
-it opens the transaction in this topic again, so that readers stand before it for ever.
+An entry that comes after the end of its transaction is accepted, as brokers do: after a roll-back no reader sees it, and after a commit
+it opens the transaction in this topic again, so that readers wait before it for ever.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import NamedTuple
 
 
 class TxnId(NamedTuple):
-    """A transaction's number; `most` is its coordinator's."""
+    """A transaction's id; `most` is its coordinator's number."""
 
     most: int
     least: int
 
 
 class Buffer:
-    """One topic's.
+    """The transactions of one topic.
 
     Attributes:
-        hidden: entries that are not for readers: markers, and what was rolled back.
+        hidden: entries that readers do not get: markers, and what was rolled back.
     """
 
     def __init__(self) -> None:
@@ -31,14 +31,14 @@ class Buffer:
         self._rolled_back: set[TxnId] = set()
 
     def stored(self, transaction: TxnId, number: int) -> None:
-        """An entry of a transaction."""
+        """Note an entry of a transaction."""
         if transaction in self._rolled_back:
             self.hidden.add(number)
         else:
             self._open.setdefault(transaction, []).append(number)
 
     def ended(self, transaction: TxnId, committed: bool, marker: int) -> None:
-        """The transaction is over; the entry that tells of it."""
+        """Note the end of a transaction, and the entry that is its marker."""
         entries = self._open.pop(transaction, [])
         self.hidden.add(marker)
         if not committed:
@@ -46,5 +46,5 @@ class Buffer:
             self.hidden.update(entries)
 
     def readable(self, end: int) -> int:
-        """Entries before this one may be handed out: those of an open transaction may not, nor what is behind them."""
+        """Return the entry before which readers stop: the first one of an open transaction, or `end`."""
         return min((entries[0] for entries in self._open.values()), default=end)

@@ -1,4 +1,4 @@
-"""What a broker reads of a stored entry.
+"""Reads what a broker needs of a stored entry.
 
     stored entry   [0x0e01 u16 · crc32c u32] · u32 metadata size · MessageMetadata · payload
 
@@ -22,7 +22,7 @@ MAGIC = b"\x0e\x01"
 
 
 class Unserved(Exception):
-    """A broker would do with the entry what this one cannot."""
+    """The entry needs a feature that this broker does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ class Facts:
     """What a broker reads of an entry's metadata.
 
     Attributes:
-        batch: messages in it, 0 when it is not a batch.
-        publish_time: milliseconds.
-        sticky: hash of what decides its consumer in a key-shared subscription, 31 bits.
-        origin: who sent it, under which numbers.
+        batch: number of messages, 0 when it is not a batch.
+        publish_time: milliseconds since 1970.
+        sticky: hash of the key that decides its consumer in a key-shared subscription, 31 bits.
+        origin: its producer and sequence ids.
     """
 
     batch: int
@@ -43,12 +43,18 @@ class Facts:
 
     @property
     def messages(self) -> int:
+        """Return the number of messages."""
         return self.batch or 1
 
 
 def facts_of(entry: bytes, check: bool = False) -> Facts:
-    """Read a stored entry; `check` verifies its checksum, and that it is one for this broker. Raises Truncated, Malformed, ChecksumMismatch
-    or Unserved."""
+    """Read a stored entry.
+
+    Args:
+        check: verify its checksum, and that this broker can serve it.
+    Raises:
+        Truncated, Malformed: its bytes are wrong. ChecksumMismatch, Unserved: with `check`.
+    """
     at = 0
     if entry[:2] == MAGIC:
         if check and crc32c(memoryview(entry)[6:]) != int.from_bytes(entry[2:6], "big"):
@@ -68,7 +74,7 @@ def facts_of(entry: bytes, check: bool = False) -> Facts:
 
 
 def _sticky(metadata: Any) -> int:
-    """As Commands.resolveStickyKey finds the key."""
+    """Hash the key that Commands.resolveStickyKey finds."""
     if metadata.HasField("ordering_key"):
         key = metadata.ordering_key
     elif metadata.HasField("partition_key"):

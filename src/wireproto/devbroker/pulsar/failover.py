@@ -1,10 +1,10 @@
-"""Who is active in a failover subscription: AbstractDispatcherSingleActiveConsumer.pickAndScheduleActiveConsumer of 4.2.4.
+"""Chooses the active consumer of a failover subscription (AbstractDispatcherSingleActiveConsumer.pickAndScheduleActiveConsumer of 4.2.4).
 
-    members            those of the best (lowest) priority, sorted by name; of equal names, who came first comes first
-    of a partition     the one at its number modulo how many they are
+    members            those of the best (lowest) priority, sorted by name; of equal names, the one that subscribed first
+    of a partition     the one at its number modulo their number
     of another topic   the one whose point on a ring of hashes is the first at or after the topic's; a point that two have is the latter's
 
-So one that joins may take over at once, and one without a name always does where no other has one.
+So a consumer that joins may become active at once; on the ring, one without a name always does where no other has a name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ POINTS = 100
 
 
 class Member(Protocol):
-    """A consumer, as far as it is chosen by."""
+    """A consumer, as far as the choice needs it."""
 
     name: str
     priority: int
@@ -29,10 +29,10 @@ M = TypeVar("M", bound=Member)
 
 
 def active_of(topic: str, partition: int, members: Sequence[M], ring: bool) -> M:
-    """The active one of `members`, who are in the order in which they came.
+    """Return the active one of `members`, which are in the order in which they subscribed.
 
     Args:
-        topic: full name. partition: its number, -1 without one. ring: whether a partition, too, goes by the ring.
+        topic: full name. partition: its number, -1 without one. ring: whether partitions use the ring, too.
     """
     best = min(each.priority for each in members)
     first = sorted((each for each in members if each.priority == best), key=lambda each: each.name)

@@ -1,11 +1,11 @@
-"""Whether a client is still there: PulsarHandler's timer, one a connection.
+"""Closes connections whose client has gone silent: PulsarHandler's timer, one for each connection.
 
-    each interval   what was found             what is done
-                    no CONNECT so far          closed
-                    asked, and heard nothing   closed, unless it is we who do not read
-                    otherwise                  PING
+    each interval   what was found                what is done
+                    no CONNECT so far             closed
+                    no frame since the last PING  closed, unless this side does not read
+                    otherwise                     PING
 
-Any frame counts as heard. May assume: the event loop. Must not: speak for a broker that a test stalled.
+Any frame counts as a sign of life. It runs in the event loop, and does nothing on a connection that a fault has stalled.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
 
 class Keepalive:
-    """Looks after one connection until `stop`.
+    """Watches one connection until `stop`.
 
     Args:
-        interval: seconds; 0: it looks after nothing.
+        interval: seconds; 0: it does nothing.
 
     Attributes:
-        version: the protocol version of the client's CONNECT; None before it. Version 0 knows no PING.
+        version: the protocol version of the client's CONNECT; None before it. Version 0 has no PING.
     """
 
     def __init__(self, connection: Connection, interval: float) -> None:
         self.version: int | None = None
         self._connection = connection
         self._interval = interval
-        self._asked_at: int | None = None  # frames that were heard when the last PING went out
+        self._asked_at: int | None = None  # number of frames received when the last PING was sent
         self._timer: asyncio.TimerHandle | None = None
         self._again()
 
     def stop(self) -> None:
-        """The connection is over."""
+        """Stop the timer, at the end of the connection."""
         if self._timer is not None:
             self._timer.cancel()
 

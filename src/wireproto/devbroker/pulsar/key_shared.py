@@ -1,12 +1,12 @@
-"""Who gets which keys of a Key_Shared subscription, and which keys wait for their former consumer (PIP-379), as 4.2.4 has both.
+"""Assigns keys to the consumers of a Key_Shared subscription, and lets keys wait for their former consumer (PIP-379), as in 4.2.4.
 
     | mode       | hashes    | a consumer has                                                                            |
     |------------|-----------|-------------------------------------------------------------------------------------------|
     | AUTO_SPLIT | 1..65535  | 100 points on a ring; of each the hashes up to it that no other point is nearer to        |
-    | STICKY     | 0..65535  | the ranges that it asked for, which must not be another's; what nobody asked for waits    |
+    | STICKY     | 0..65535  | the ranges that it asked for, which must not be another's; other hashes wait              |
 
-A hash that goes to another consumer drains first: it is not handed out there as long as the former one holds entries of it, unless
-the consumers allow another order. May assume: the pending entries of a consumer are its own, and of one hash all of one consumer.
+A hash that goes to another consumer drains first: none of its entries is delivered there as long as the former consumer holds entries of
+it, unless the consumers allow out-of-order delivery. All pending entries of a hash must be with one consumer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Range = tuple[int, int]
 
 
 class Member(Protocol):
-    """A consumer, as far as keys are given to it."""
+    """A consumer, as far as the choice needs it."""
 
     name: str
     ranges: Sequence[Range]
@@ -39,23 +39,24 @@ M = TypeVar("M", bound=Member)
 
 
 class RangeTaken(Exception):
-    """What a consumer asks for is wrong or another's."""
+    """The ranges that a consumer asks for are wrong or another's."""
 
 
 class AutoSplit(Generic[M]):
-    """ConsistentHashingStickyKeyConsumerSelector: a point is the first one's who has it; after him the next one's."""
+    """ConsistentHashingStickyKeyConsumerSelector: a point belongs to the first consumer that has it; after that one leaves, to the next."""
 
     def __init__(self) -> None:
         self._ring: dict[int, list[M]] = {}
         self._sorted: list[int] = []
-        self._numbers: dict[int, tuple[str, int]] = {}  # of each consumer, by its id(): which one of its name it is
+        self._numbers: dict[int, tuple[str, int]] = {}  # by a consumer's id(): its name, and its number among those of that name
 
     @staticmethod
     def slot(sticky: int) -> int:
-        """Where a key's hash of 31 bits lies; never 0."""
+        """Return the slot of a key's hash of 31 bits; never 0."""
         return sticky % (SIZE - 1) + 1
 
     def add(self, member: M) -> None:
+        """Add a consumer's points."""
         taken = {number for name, number in self._numbers.values() if name == member.name}
         self._numbers[id(member)] = (member.name, next(n for n in range(len(taken) + 1) if n not in taken))
         for point in self._points(member):
@@ -63,6 +64,7 @@ class AutoSplit(Generic[M]):
         self._sorted = sorted(self._ring)
 
     def remove(self, member: M) -> None:
+        """Remove a consumer's points."""
         for point in self._points(member):
             self._ring[point].remove(member)
             if not self._ring[point]:
@@ -71,13 +73,14 @@ class AutoSplit(Generic[M]):
         self._sorted = sorted(self._ring)
 
     def select(self, slot: int) -> M | None:
+        """Return the consumer of a slot, or None."""
         if not self._sorted:
             return None
         at = bisect_left(self._sorted, slot)
         return self._ring[self._sorted[at if at < len(self._sorted) else 0]][0]
 
     def ranges(self, member: M) -> list[Range]:
-        """All of a consumer's, as `stats` tells them."""
+        """Return a consumer's ranges of hashes, as `stats` shows them."""
         found: list[Range] = []
         start = 1
         for end in [*self._sorted, *([SIZE - 1] if self._sorted and self._sorted[-1] < SIZE - 1 else [])]:
@@ -93,18 +96,18 @@ class AutoSplit(Generic[M]):
 
 
 class Sticky(Generic[M]):
-    """HashRangeExclusiveStickyKeyConsumerSelector."""
+    """HashRangeExclusiveStickyKeyConsumerSelector: each consumer has the ranges that it asked for."""
 
     def __init__(self) -> None:
         self._members: list[M] = []
 
     @staticmethod
     def slot(sticky: int) -> int:
-        """Where a key's hash of 31 bits lies; never 0."""
+        """Return the slot of a key's hash of 31 bits; never 0."""
         return sticky % SIZE or 1
 
     def add(self, member: M) -> None:
-        """Raises RangeTaken."""
+        """Add a consumer; raises RangeTaken."""
         if not member.ranges:
             raise RangeTaken("Ranges for KeyShared policy must not be empty.")
         own = sorted(member.ranges)
@@ -120,22 +123,24 @@ class Sticky(Generic[M]):
         self._members.append(member)
 
     def remove(self, member: M) -> None:
+        """Remove a consumer."""
         self._members.remove(member)
 
     def select(self, slot: int) -> M | None:
+        """Return the consumer of a slot, or None."""
         return next((each for each in self._members for start, end in each.ranges if start <= slot <= end), None)
 
     def ranges(self, member: M) -> list[Range]:
-        """All of a consumer's, as `stats` tells them."""
+        """Return a consumer's ranges of hashes, as `stats` shows them."""
         return sorted(member.ranges)
 
 
 class KeyShared(Generic[M]):
-    """One subscription's keys.
+    """The keys of one subscription.
 
     Args:
         meta: KeySharedMeta of its first consumer; the others must agree.
-        sticky_of: the hash of an entry's key, 31 bits.
+        sticky_of: returns the hash of an entry's key, 31 bits.
     """
 
     def __init__(self, meta: Any, sticky_of: Callable[[int], int]) -> None:
@@ -144,32 +149,32 @@ class KeyShared(Generic[M]):
         self.ordered = not meta.allowOutOfOrderDelivery
         self._selector: AutoSplit[M] | Sticky[M] = Sticky() if meta.keySharedMode == api.STICKY else AutoSplit()
         self._drains = self.ordered and meta.keySharedMode != api.STICKY
-        self._draining: dict[int, tuple[M, list[int]]] = {}  # hash: its former consumer, and what that held then
+        self._draining: dict[int, tuple[M, list[int]]] = {}  # by slot: its former consumer, and the entries that this one held then
 
     def agrees(self, meta: Any) -> bool:
-        """Whether a consumer wants the keys given in this way."""
+        """Return whether a consumer asks for the same mode and order."""
         return policy_of(meta) == self._policy
 
     def add(self, member: M, members: Iterable[M]) -> None:
-        """A consumer comes to `members`. Raises RangeTaken."""
+        """Add a consumer to `members`; raises RangeTaken."""
         self._selector.add(member)
         self._drain(members)
 
     def remove(self, member: M, members: Iterable[M]) -> None:
-        """A consumer went, whose entries are given back; `members` are those that stay."""
+        """Remove a consumer, whose entries are given back; `members` are those that stay."""
         self._selector.remove(member)
         self._drain(members)
 
     def ranges(self, member: M) -> list[Range]:
-        """The hashes of a consumer."""
+        """Return a consumer's ranges of hashes."""
         return self._selector.ranges(member)
 
     def slot(self, number: int) -> int:
-        """The hash that decides an entry's consumer."""
+        """Return the slot that decides an entry's consumer."""
         return self._selector.slot(self._sticky_of(number))
 
     def select(self, slot: int) -> M | None:
-        """Who gets entries of a hash now; None: they wait."""
+        """Return the consumer that gets entries of a slot now; None: they wait."""
         member = self._selector.select(slot)
         former, held = self._draining.get(slot, (None, []))
         if former is None or former is member:
@@ -189,5 +194,5 @@ class KeyShared(Generic[M]):
 
 
 def policy_of(meta: Any) -> tuple[int, bool]:
-    """What all consumers of a subscription must have alike."""
+    """Return the settings that all consumers of a subscription must share."""
     return meta.keySharedMode, meta.allowOutOfOrderDelivery

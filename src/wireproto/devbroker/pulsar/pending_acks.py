@@ -1,9 +1,9 @@
-"""Acknowledgements that belong to transactions which are not over, of one subscription.
+"""Keeps a subscription's acknowledgements that belong to open transactions.
 
-What it is: which messages of which entry each transaction has taken, as bits, one a message. May assume: bits beyond the entry's messages
-are never given. Must not: acknowledge anything.
+It has the messages of each entry that each transaction has acknowledged, as bits, one for each message; no bits beyond the entry's messages
+may be given. It acknowledges nothing itself.
 
-A message has one taker at a time. An acknowledgement outside of transactions is taken all the same, and wins.
+A message belongs to one transaction at a time. An acknowledgement outside of transactions is accepted all the same, and wins.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from .buffer import TxnId
 
 
 class Conflict(Exception):
-    """Another transaction has taken the message, or it is acknowledged."""
+    """Another transaction has acknowledged the message, or it is acknowledged already."""
 
 
 class PendingAcks:
-    """One subscription's.
+    """The pending acknowledgements of one subscription.
 
     Attributes:
-        up_to: who acknowledges everything before an entry, that entry, and which of its messages besides; None: nobody.
+        up_to: a cumulative one: its transaction, the entry before which it has everything, and bits of that entry; None: there is none.
     """
 
     def __init__(self) -> None:
@@ -27,31 +27,35 @@ class PendingAcks:
         self.up_to: tuple[TxnId, int, int] | None = None
 
     def __bool__(self) -> bool:
-        """Whether transactions have taken any message by itself."""
+        """Return whether transactions have acknowledged any message individually."""
         return bool(self._taken)
 
     def taken(self, number: int) -> int:
-        """Bits of an entry's messages that transactions have taken."""
+        """Return the bits of an entry's messages that transactions have acknowledged."""
         found = 0
         for bits in self._taken.get(number, {}).values():
             found |= bits
         return found
 
     def take(self, transaction: TxnId, number: int, bits: int) -> None:
-        """Raises Conflict."""
+        """Acknowledge messages of an entry in a transaction; raises Conflict."""
         if self.taken(number) & bits:
             raise Conflict(f"entry {number} has been acknowledged by another transaction")
         of_entry = self._taken.setdefault(number, {})
         of_entry[transaction] = of_entry.get(transaction, 0) | bits
 
     def take_up_to(self, transaction: TxnId, number: int, bits: int) -> None:
-        """Everything before this entry, and these messages of it. Raises Conflict."""
+        """Acknowledge everything before an entry, and these messages of it, in a transaction; raises Conflict."""
         if self.up_to is not None and self.up_to[0] != transaction:
             raise Conflict(f"entries before {number} have been acknowledged by another transaction")
         self.up_to = max((transaction, number, bits), self.up_to or (transaction, 0, 0))
 
     def ended(self, transaction: TxnId) -> tuple[dict[int, int], tuple[int, int]]:
-        """The transaction is over: the bits it had taken, by entry; before which entry it had everything, and which bits of that."""
+        """Remove a transaction's acknowledgements and return them.
+
+        Returns:
+            bits by entry; and of a cumulative one, the entry before which it has everything, and bits of that entry.
+        """
         bits = {number: of_entry.pop(transaction) for number, of_entry in self._taken.items() if transaction in of_entry}
         for number in bits:
             if not self._taken[number]:
@@ -62,6 +66,6 @@ class PendingAcks:
         return bits, whole
 
     def clear(self) -> None:
-        """Forget all of it."""
+        """Drop all of them."""
         self._taken.clear()
         self.up_to = None

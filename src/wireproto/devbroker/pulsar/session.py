@@ -1,4 +1,4 @@
-"""One client's connection: commands in, answers and messages out."""
+"""Serves one client's connection: commands in, answers and messages out."""
 
 from __future__ import annotations
 
@@ -24,12 +24,16 @@ if TYPE_CHECKING:
     from .state import PulsarState
 
 MAX_MESSAGE = 5 << 20
-NONE = 2**64 - 1  # -1 as ids have it
+NONE = 2**64 - 1  # -1 in ids
 E = api.ServerError
 
 
 class Refused(Exception):
-    """The answer to a request is an error."""
+    """The answer to a request is an error.
+
+    Attributes:
+        code: the ServerError.
+    """
 
     def __init__(self, code: Any, text: str) -> None:
         super().__init__(text)
@@ -37,7 +41,7 @@ class Refused(Exception):
 
 
 class Session:
-    """What one connection holds: its producers and consumers."""
+    """The producers and consumers of one connection."""
 
     def __init__(self, side: PulsarState, connection: Connection) -> None:
         self.side = side
@@ -101,7 +105,7 @@ class Session:
                 return
 
     def send(self, command: Any, entry: bytes = b"") -> None:
-        """One frame; `entry` follows the command in MESSAGE."""
+        """Send one frame; `entry` follows the command in MESSAGE."""
         fault, self._fault = self._fault, None
         head = encode(command)
         if entry and self.side.entry_metadata and self.features.supports_broker_entry_metadata:
@@ -109,7 +113,7 @@ class Session:
         self.connection.send(head, entry, fault=fault)
 
     def gone(self) -> None:
-        """The connection ended: its producers and consumers with it."""
+        """Drop the producers and consumers, when the connection has ended."""
         self._keepalive.stop()
         for producer_id in list(self.producers):
             self._drop_producer(producer_id)
@@ -117,11 +121,11 @@ class Session:
             self.drop_consumer(consumer_id)
 
     def partition(self, topic: Source) -> int:
-        """The partition number that ids of this topic carry."""
+        """Return the partition number in the ids of this topic."""
         return parse_topic(topic.name).partition
 
     def close_topic(self, topic: Source) -> None:
-        """Tell the client that its producers and consumers of a topic are closed."""
+        """Close the client's producers and consumers of a topic, and notify it."""
         self.close_producers(topic)
         for consumer_id, (subscription, _) in list(self.consumers.items()):
             if subscription.topic is topic:
@@ -129,7 +133,7 @@ class Session:
                 self.send(api.CommandCloseConsumer(consumer_id=consumer_id, request_id=2**64 - 1))
 
     def close_producers(self, topic: Source) -> None:
-        """Tell the client that its producers of a topic are closed."""
+        """Close the client's producers of a topic, and notify it."""
         for producer_id, (held, _) in list(self.producers.items()):
             if held is topic:
                 self._drop_producer(producer_id)
@@ -235,7 +239,10 @@ class Session:
 
     @staticmethod
     def _admit(topic: Topic, command: Any) -> None:
-        """As AbstractTopic.incrementTopicEpochIfNeeded has it: who takes a topic away closes its producers, even if it is refused then."""
+        """Admit a producer by its access mode, as AbstractTopic.incrementTopicEpochIfNeeded does.
+
+        A fencing producer closes the others, even if it is refused then.
+        """
         mode = command.producer_access_mode
         if mode == api.WaitForExclusive:
             raise Refused(E.NotAllowedError, f"the dev broker does not serve the access mode {api.ProducerAccessMode.Name(mode)}")
@@ -263,7 +270,7 @@ class Session:
     def _send(self, command: Any, entry: bytes) -> Any:
         held = self.producers.get(command.producer_id)
         if held is None:
-            return None  # closed meanwhile: the client sends it again when it is back
+            return None  # closed meanwhile: the client sends it again after it has connected again
         topic, _ = held
         if topic.terminated:
             raise Refused(E.TopicTerminatedError, "the topic was terminated")
@@ -360,7 +367,7 @@ class Session:
         subscription.redeliver(consumer, command.message_ids)
 
     def _seek(self, command: Any) -> None:
-        """Close the subscription's consumers, then answer, as a broker does: they come back and go on from there."""
+        """Close the subscription's consumers, then answer, as a broker does: they come back and continue from there."""
         subscription, _ = self._held(command.consumer_id)
         topic = subscription.topic
         by_id = command.HasField("message_id")
@@ -414,7 +421,11 @@ class Session:
         return api.CommandSuccess(request_id=command.request_id)
 
     def drop_consumer(self, consumer_id: int, keep: bool = False) -> None:
-        """Forget a consumer; a subscription that is not durable goes with its last one, unless it is to come back."""
+        """Drop a consumer.
+
+        Args:
+            keep: keep a subscription that is not durable although this was its last consumer, which is to come back.
+        """
         held = self.consumers.pop(consumer_id, None)
         if held is None:
             return
@@ -438,6 +449,6 @@ class Session:
 
 
 def broker_entry_metadata(command: Any) -> bytes:
-    """``[0x0e02][u32 size][BrokerEntryMetadata]`` for an entry on its way out."""
+    """Return ``[0x0e02][u32 size][BrokerEntryMetadata]`` for an entry that is sent to a consumer."""
     data = api.BrokerEntryMetadata(broker_timestamp=int(time.time() * 1000), index=command.message_id.entryId).SerializeToString()
     return b"\x0e\x02" + len(data).to_bytes(4, "big") + data

@@ -1,4 +1,4 @@
-"""What the Pulsar side knows: topics by name, partition counts, ids. Sessions and the admin interface are given this much of it."""
+"""Holds the state of the Pulsar side that sessions and the admin interface use: topics by name, partition counts, ids."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ class PulsarState(Side):
     """One broker's state.
 
     Attributes:
-        entry_metadata: whether MESSAGE carries broker entry metadata (0x0e02) to clients that can read it.
+        entry_metadata: whether MESSAGE has broker entry metadata (0x0e02) for clients that can read it.
         topics: those in use or kept, by full name.
-        deduplicates: what was said of a namespace: whether repeated messages are dropped there. Not said means no.
-        protocol_version: the newest that CONNECTED tells.
-        settings: what a broker's configuration says.
+        partitioned: number of partitions, by full name.
+        deduplicates: by namespace, whether repeated messages are dropped there; where it is not set, no.
+        protocol_version: the newest that CONNECTED names.
+        settings: the broker's configuration.
         coordinator: of transactions.
     """
 
@@ -51,6 +52,7 @@ class PulsarState(Side):
                 self._restore(self.topics[name], sub)
 
     async def stopped(self) -> None:
+        """Roll back transactions, and save subscriptions."""
         self.coordinator.stop()
         self.store.facts["hidden"] = {name: sorted(topic.buffer.hidden) for name, topic in self.topics.items() if topic.buffer.hidden}
         self.store.facts["subscriptions"] = {
@@ -66,7 +68,7 @@ class PulsarState(Side):
     # -- topics -----------------------------------------------------------------------------------------------------------
 
     def partitions(self, name: str) -> int | None:
-        """How many partitions a topic has; 0 when it is not partitioned, None when there is no such topic."""
+        """Return the number of partitions of a topic; 0 when it is not partitioned, None when there is no such topic."""
         if name == ASSIGN and self.settings.transactions:
             return 1
         if name in self.partitioned:
@@ -74,7 +76,10 @@ class PulsarState(Side):
         return 0 if name in self.topics else None
 
     def topic(self, name: str, create: bool = True) -> Topic | None:
-        """A topic by full name; made where `create` says so, the broker allows it and its partitions are not exceeded."""
+        """Return a topic by full name, or None.
+
+        It is created where `create` is set, the broker allows it and it is no partition beyond its topic's number.
+        """
         found = self.topics.get(name)
         if found is None and create and self.auto_create and name not in self.partitioned:
             parsed = parse_topic(name)
@@ -85,12 +90,12 @@ class PulsarState(Side):
         return found
 
     def create(self, name: str) -> Topic:
-        """Make a topic that is not partitioned, or one partition."""
+        """Create a topic that is not partitioned, or one partition."""
         self.store.create(name, 1)
         return self._open(name)
 
     def create_partitioned(self, name: str, count: int) -> None:
-        """Make a partitioned topic, or add partitions to one."""
+        """Create a partitioned topic, or add partitions to one."""
         self.partitioned[name] = count
         for number in range(count):
             part = parse_topic(name).of_partition(number)
@@ -98,7 +103,7 @@ class PulsarState(Side):
                 self.create(part)
 
     def delete(self, name: str) -> None:
-        """Forget a topic; its producers and consumers are closed."""
+        """Delete a topic; its producers and consumers are closed."""
         topic = self.topics.pop(name, None)
         if topic is not None:
             self.unload(topic)
@@ -106,18 +111,18 @@ class PulsarState(Side):
             self._ledgers.pop(name, None)
 
     def unload(self, topic: Topic) -> None:
-        """Close its producers and consumers, as a broker does before a topic moves; clients come back."""
+        """Close a topic's producers and consumers, as a broker does before the topic moves; clients come back."""
         for session in {*topic.producers.values(), *(c.session for s in topic.subscriptions.values() for c in s.consumers)}:
             session.close_topic(topic)
 
     def terminate(self, topic: Topic) -> None:
-        """No more messages: producers are refused, consumers told when they reach the end."""
+        """Terminate a topic: producers are refused, and consumers get REACHED_END_OF_TOPIC at its end."""
         topic.terminated = True
         for subscription in topic.subscriptions.values():
             subscription.dispatch()
 
     def in_namespace(self, namespace: str, domain: str = "persistent") -> list[str]:
-        """Full names of the topics (partitions one by one) of ``tenant/namespace``."""
+        """Return full names of the topics (partitions one by one) of ``tenant/namespace``."""
         return [name for name in self.topics if _in(parse_topic(name), namespace, domain)]
 
     def _open(self, name: str) -> Topic:
@@ -131,13 +136,13 @@ class PulsarState(Side):
         return topic
 
     def _new_ledger(self) -> int:
-        """Never one that there was: a place in a topic that was deleted would be one in the next."""
+        """Return a number that no ledger ever had, so that a position in a deleted topic is none in a new one."""
         facts = self.store.facts
         number = facts["last_ledger"] = max([facts.get("last_ledger", FIRST_LEDGER - 1), *self._ledgers.values()]) + 1
         return int(number)
 
     def deduplicate(self, namespace: str, on: bool | None) -> None:
-        """Drop repeated messages in a namespace from now on, or no more; None: nothing is said of it."""
+        """Drop repeated messages in a namespace from now on, or not; None: remove the setting."""
         if on is None:
             self.deduplicates.pop(namespace, None)
         else:
@@ -153,7 +158,7 @@ class PulsarState(Side):
         topic.subscriptions[kept["name"]] = subscription
 
     def producer_name(self) -> str:
-        """A name for a producer that brings none."""
+        """Return a name for a producer that has none."""
         return f"dev-{next(self._names)}"
 
 
@@ -162,7 +167,7 @@ def _in(name: TopicName, namespace: str, domain: str) -> bool:
 
 
 def full_name(text: str) -> str | None:
-    """A full topic name, or None for one that is not valid."""
+    """Return a full topic name, or None for one that is not valid."""
     try:
         return str(parse_topic(text))
     except OptionError:

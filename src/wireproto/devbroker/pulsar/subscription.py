@@ -1,16 +1,16 @@
-"""Subscriptions: a cursor, what is handed out and not yet acknowledged, and who gets the next entry.
+"""Implements subscriptions: a cursor, the entries that are delivered and not yet acknowledged, and which consumer gets the next entry.
 
-    entries   … acked … | mark | acked or pending or waiting to be handed out again … | next | never handed out …
+    entries   … acked … | mark | acked or pending or waiting to be delivered again … | next | never delivered …
 
-`mark` is the first entry that is not acknowledged, `next` the first that was never handed out. Entries between them are done, pending
-with a consumer, or in `again`. A batch may be acknowledged in parts: its remaining bits are kept and travel with the next delivery.
+`mark` is the first entry that is not acknowledged, `next` the first that was never delivered. Entries between them are done, pending
+with a consumer, or in `again`. A batch may be acknowledged in parts: its remaining bits are kept and sent with the next delivery.
 
-    | type       | who gets an entry                                                          |
-    |------------|----------------------------------------------------------------------------|
-    | Exclusive  | the one consumer                                                           |
-    | Failover   | the active one: failover.py                                                |
-    | Shared     | the next one in turn that has permits                                      |
-    | Key_Shared | the one whose its key's hash is (key_shared.py), in the order of each hash |
+    | type       | which consumer gets an entry                                                |
+    |------------|-----------------------------------------------------------------------------|
+    | Exclusive  | the one consumer                                                            |
+    | Failover   | the active one: failover.py                                                 |
+    | Shared     | the next one in turn that has permits                                       |
+    | Key_Shared | the one that has its key's hash (key_shared.py), in the order of each hash  |
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 SubType = api.CommandSubscribe.SubType
 EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = SubType.Exclusive, SubType.Shared, SubType.Failover, SubType.Key_Shared
 AHEAD = 2000
-"""Entries for each consumer of a Key_Shared subscription that may wait while others behind them are handed out."""
+"""Number of entries for each consumer of a Key_Shared subscription that may wait while later ones are delivered."""
 
 
 class Source(Protocol):
-    """The topic, as far as a subscription knows it."""
+    """The topic, as far as a subscription needs it."""
 
     name: str
     ledger: int
@@ -48,30 +48,60 @@ class Source(Protocol):
     terminated: bool
 
     @property
-    def end(self) -> int: ...
+    def end(self) -> int:
+        """Return the entry id that the next message gets."""
+
     @property
-    def readable(self) -> int: ...
-    def hidden(self, number: int) -> bool: ...
-    def last(self) -> int: ...
-    def entry(self, number: int) -> Entry | None: ...
-    def first_at(self, publish_time: int) -> int: ...
-    def position(self, message_id: Any) -> int: ...
-    def forget(self, subscription: str) -> None: ...
+    def readable(self) -> int:
+        """Return the entry id before which readers stop."""
+
+    def hidden(self, number: int) -> bool:
+        """Return whether readers do not get an entry."""
+
+    def last(self) -> int:
+        """Return the id of the last entry that readers may have; -1: there is none."""
+
+    def entry(self, number: int) -> Entry | None:
+        """Return an entry by id, or None."""
+
+    def first_at(self, publish_time: int) -> int:
+        """Return the first entry published at or after a time (milliseconds since 1970), or the end."""
+
+    def position(self, message_id: Any) -> int:
+        """Return the entry id at which a MessageIdData starts."""
+
+    def forget(self, subscription: str) -> None:
+        """Remove a subscription."""
 
 
 class Outlet(Protocol):
-    """A session, as far as topics and subscriptions know it."""
+    """A session, as far as topics and subscriptions need it."""
 
-    def send(self, command: Any, entry: bytes = b"") -> None: ...
-    def partition(self, topic: Source) -> int: ...
-    def close_topic(self, topic: Source) -> None: ...
-    def close_producers(self, topic: Source) -> None: ...
-    def drop_consumer(self, consumer_id: int, keep: bool = False) -> None: ...
+    def send(self, command: Any, entry: bytes = b"") -> None:
+        """Send one frame; `entry` follows the command in MESSAGE."""
+
+    def partition(self, topic: Source) -> int:
+        """Return the partition number in the ids of this topic."""
+
+    def close_topic(self, topic: Source) -> None:
+        """Close the client's producers and consumers of a topic, and notify it."""
+
+    def close_producers(self, topic: Source) -> None:
+        """Close the client's producers of a topic, and notify it."""
+
+    def drop_consumer(self, consumer_id: int, keep: bool = False) -> None:
+        """Drop a consumer."""
 
 
 @dataclass(eq=False, slots=True)
 class Consumer:
-    """One connected consumer."""
+    """One connected consumer.
+
+    Attributes:
+        ranges: of hashes, that it asked for. permits: messages that it may still get.
+        pending: entries that it has not acknowledged, with the permits that each took.
+        ended: whether it was sent REACHED_END_OF_TOPIC.
+    """
 
     session: Outlet
     id: int
@@ -87,8 +117,13 @@ class Subscription:
     """One subscription of one topic.
 
     Args:
-        start: first entry to hand out.
+        start: first entry to deliver.
         durable: kept when its last consumer leaves.
+
+    Attributes:
+        done: acknowledged entries at or after `mark`. partial: bits still open of entries, 64 to a word.
+        again: entries to deliver again. attempts: redelivery count by entry. acks: those of open transactions.
+        active: the consumer that gets everything (Exclusive, Failover). keys: of Key_Shared.
     """
 
     def __init__(self, topic: Source, name: str, kind: Any, start: int, durable: bool) -> None:
@@ -113,7 +148,7 @@ class Subscription:
     # -- consumers --------------------------------------------------------------------------------------------------------
 
     def begin(self, kind: Any, meta: Any) -> None:
-        """The first consumer is about to come, of this type and with this KeySharedMeta: others must agree."""
+        """Set the type and KeySharedMeta, before the first consumer is added; others must agree."""
         self.kind = kind
         if kind != KEY_SHARED:
             self.keys = None
@@ -121,11 +156,11 @@ class Subscription:
             self.keys = KeyShared(meta, lambda number: self.topic.facts[number].sticky)
 
     def agrees(self, meta: Any) -> bool:
-        """Whether a consumer with this KeySharedMeta can be one of those there are."""
+        """Return whether a consumer with this KeySharedMeta fits the others."""
         return self.keys is None or self.keys.agrees(meta)
 
     def add(self, consumer: Consumer) -> None:
-        """A consumer came. Raises RangeTaken."""
+        """Add a consumer; raises RangeTaken."""
         if self.keys is not None:
             self.keys.add(consumer, self.consumers)
         self.consumers.append(consumer)
@@ -133,7 +168,10 @@ class Subscription:
             self._tell_active(consumer)
 
     def remove(self, consumer: Consumer) -> None:
-        """A consumer went: what it held is handed out again, and counts as handed out before only where it was asked for again."""
+        """Remove a consumer: its pending entries are delivered again.
+
+        That does not count as a redelivery, unless the consumer had asked for one.
+        """
         if consumer not in self.consumers:
             return
         self.consumers.remove(consumer)
@@ -147,7 +185,7 @@ class Subscription:
         self.dispatch()
 
     def _change_active(self) -> bool:
-        """Choose who gets everything, in the exclusive and failover types; whether that is another one than before."""
+        """Choose the active consumer, in the exclusive and failover types; returns whether it changed."""
         before = self.active
         if not self.consumers or self.kind not in (EXCLUSIVE, FAILOVER):
             self.active = None
@@ -157,19 +195,19 @@ class Subscription:
             return False
         delay = self.topic.settings.failover_delay if self.kind == FAILOVER else 0.0
         if delay <= 0:
-            self._begin_anew()
+            self._redeliver_to_active()
         elif self._changing is None:
             self._changing = asyncio.get_running_loop().call_later(delay, self._changed)
         return True
 
     def _changed(self) -> None:
-        """The failover delay is over."""
+        """Continue after the failover delay."""
         self._changing = None
-        self._begin_anew()
+        self._redeliver_to_active()
         self.dispatch()
 
-    def _begin_anew(self) -> None:
-        """The active one is to get all that is not acknowledged, whoever holds it."""
+    def _redeliver_to_active(self) -> None:
+        """Take back all pending entries, which the active consumer is to get."""
         for each in self.consumers:
             self._give_back(each.pending)
             each.pending = {}
@@ -183,21 +221,21 @@ class Subscription:
     # -- delivery ---------------------------------------------------------------------------------------------------------
 
     def dispatch(self) -> None:
-        """Hand out all that consumers have permits for."""
+        """Deliver as many entries as consumers have permits for."""
         if self._changing is not None:
             return
         if self.keys is None:
-            self._hand_out()
+            self._deliver_in_order()
         else:
-            self._hand_out_by_key(self.keys)
+            self._deliver_by_key(self.keys)
         if self.topic.terminated and self.next >= self.topic.end and not self.again:
             for each in self.consumers:
                 if not each.ended:
                     each.ended = True
                     each.session.send(api.CommandReachedEndOfTopic(consumer_id=each.id))
 
-    def _hand_out(self) -> None:
-        """One after the other."""
+    def _deliver_in_order(self) -> None:
+        """Deliver entries in order."""
         while self.consumers:
             again = [each for each in self.again if not self._taken(each)] if self.acks else self.again
             number = min(again, default=self.next)
@@ -212,22 +250,22 @@ class Subscription:
             self._step(number)
             self._deliver(consumer, number)
 
-    def _hand_out_by_key(self, keys: KeyShared[Consumer]) -> None:
-        """One of a hash after the other: what cannot be handed out keeps those of its hash waiting, and no others."""
+    def _deliver_by_key(self, keys: KeyShared[Consumer]) -> None:
+        """Deliver entries in the order of each hash: one that cannot be delivered delays those of its hash, and no others."""
         waiting: set[int] = set()
         for number in sorted(self.again):
-            if not self._may_hand_out():
+            if not self._may_deliver():
                 return
             if not self._hide(number):
                 self._offer(keys, number, waiting)
-        while self.next < self.topic.readable and len(self.again) < AHEAD * len(self.consumers) and self._may_hand_out():
+        while self.next < self.topic.readable and len(self.again) < AHEAD * len(self.consumers) and self._may_deliver():
             number = self.next
             self.next += 1
             if number not in self.done and not self._hide(number):
                 self.again.add(number)
                 self._offer(keys, number, waiting)
 
-    def _may_hand_out(self) -> bool:
+    def _may_deliver(self) -> bool:
         return any(each.permits > 0 for each in self.consumers)
 
     def _offer(self, keys: KeyShared[Consumer], number: int, waiting: set[int]) -> None:
@@ -240,7 +278,7 @@ class Subscription:
             waiting.add(slot)
 
     def _hide(self, number: int) -> bool:
-        """Whether an entry is not for readers; then it counts as acknowledged."""
+        """Return whether readers do not get an entry; if so, it counts as acknowledged."""
         if not self.topic.hidden(number):
             return False
         self._finish(number)
@@ -248,12 +286,12 @@ class Subscription:
         return True
 
     def _taken(self, number: int) -> bool:
-        """Whether transactions have taken all that is left of an entry."""
+        """Return whether transactions have acknowledged all that is left of an entry."""
         taken = self.acks.taken(number)
         return bool(taken) and not self._left(number) & ~taken
 
     def _left(self, number: int) -> int:
-        """Bits of an entry's messages that are not acknowledged."""
+        """Return the bits of an entry's messages that are not acknowledged."""
         words = self.partial.get(number)
         if words is None:
             return (1 << self.topic.facts[number].messages) - 1
@@ -294,10 +332,10 @@ class Subscription:
     # -- acknowledgement --------------------------------------------------------------------------------------------------
 
     def ack(self, consumer: Consumer, command: Any) -> None:
-        """Take an ACK, individual or cumulative, with or without batch bits."""
+        """Apply an ACK, individual or cumulative, with or without batch bits."""
         cumulative = command.ack_type == api.CommandAck.AckType.Cumulative
         if cumulative and (self.kind in (SHARED, KEY_SHARED) or len(command.message_id) != 1):
-            return  # passed over, and answered all the same
+            return  # ignored, but answered
         for message_id in command.message_id:
             number = message_id.entryId
             if message_id.ledgerId != self.topic.ledger or not self.mark <= number < self.topic.end:
@@ -315,10 +353,14 @@ class Subscription:
         self.dispatch()
 
     def take(self, transaction: TxnId, command: Any) -> None:
-        """Take an ACK of a transaction: it holds when that commits. Raises Conflict; what of the command came before is taken then."""
+        """Apply an ACK of a transaction: it holds when that commits.
+
+        Raises:
+            Conflict: a message is acknowledged already; ids before it in the command stay applied.
+        """
         cumulative = command.ack_type == api.CommandAck.AckType.Cumulative
         if cumulative and self.kind in (SHARED, KEY_SHARED):
-            return  # passed over, and answered all the same
+            return  # ignored, but answered
         for message_id in command.message_id:
             number = message_id.entryId
             if message_id.ledgerId != self.topic.ledger or number >= self.topic.end:
@@ -335,7 +377,7 @@ class Subscription:
                 self.acks.take_up_to(transaction, number + 1, 0)
 
     def end_transaction(self, transaction: TxnId, committed: bool) -> None:
-        """What a transaction has taken is acknowledged; or it is given up, and what it took one by one is handed out again."""
+        """Acknowledge what a committed transaction has acknowledged; of one that was rolled back, deliver individual ones again."""
         taken, (whole, part) = self.acks.ended(transaction)
         if not committed:
             for consumer in self.consumers:
@@ -377,7 +419,7 @@ class Subscription:
             each.pending.pop(number, None)
 
     def redeliver(self, consumer: Consumer, message_ids: Any) -> None:
-        """Hand out again what a consumer holds: the given ids, or all when none are given, and always all in the types of one at a time."""
+        """Deliver again what a consumer holds: the given ids, or all when none are given, and always all in Exclusive and Failover."""
         if self.kind in (EXCLUSIVE, FAILOVER):
             if consumer is not self.active or self._changing is not None:
                 return
@@ -395,7 +437,7 @@ class Subscription:
                 self.again.add(number)
 
     def reset(self, start: int) -> None:
-        """Go to an entry: everything before it counts as acknowledged, everything from it on as new."""
+        """Move to an entry: everything before it counts as acknowledged, everything from it on as new."""
         self.mark = self.next = start
         self.done.clear()
         self.partial.clear()
@@ -408,12 +450,12 @@ class Subscription:
 
     @property
     def backlog(self) -> int:
-        """Messages that are not acknowledged."""
+        """Return the number of messages that are not acknowledged."""
         return sum(self.topic.facts[n].messages for n in range(self.mark, self.topic.end) if n not in self.done)
 
 
 def _words(bits: int, messages: int) -> list[int]:
-    """As ack sets have them, 64 to a word."""
+    """Return bits as ack sets have them, 64 to a word."""
     return [bits >> at & (2**64 - 1) for at in range(0, messages, 64)]
 
 

@@ -1,4 +1,4 @@
-"""Topics: entries with what dispatch needs to know of them, producers' names, subscriptions.
+"""Keeps a topic: entries with the facts that dispatch needs, producers' names, subscriptions.
 
     stored entry   [0x0e01 u16 · crc32c u32] · u32 metadata size · MessageMetadata · payload
 
@@ -30,12 +30,13 @@ class Topic:
         name: full name.
         ledger: number of its one ledger.
         log: its entries; the offset of an entry is its entry id.
-        producers: connected ones by name. alone: whether the one that there is excludes others. epoch: of the last that did.
+        facts: of each entry.
+        producers: connected ones by name. alone: whether the connected one is exclusive. epoch: of the last exclusive one.
         subscriptions: by name.
-        buffer: what transactions have in it.
-        dedup: what its producers have stored; None where repeated entries are stored again.
+        buffer: its transactions.
+        dedup: sequence ids of its producers; None where repeated entries are stored again.
         settings: the broker's.
-        terminated: no more messages; readers are told when they reach the end.
+        terminated: no more messages are accepted; consumers are notified when they reach the end.
     """
 
     def __init__(self, name: str, ledger: int, log: PartitionLog, settings: Settings | None = None) -> None:
@@ -54,24 +55,28 @@ class Topic:
 
     @property
     def end(self) -> int:
-        """Entry id that the next message gets."""
+        """Return the entry id that the next message gets."""
         return self.log.end
 
     @property
     def readable(self) -> int:
-        """Entry id up to which readers may go."""
+        """Return the entry id before which readers stop."""
         return self.buffer.readable(self.end)
 
     def hidden(self, number: int) -> bool:
-        """Whether an entry is not for readers."""
+        """Return whether readers do not get an entry."""
         return number in self.buffer.hidden
 
     def last(self) -> int:
-        """Entry id of the last one that readers may have; -1: there is none."""
+        """Return the id of the last entry that readers may have; -1: there is none."""
         return next((number for number in reversed(range(self.readable)) if not self.hidden(number)), -1)
 
     def deduplicate(self, on: bool, *, stored: bool = False) -> None:
-        """Drop repeated entries from now on, or no more. `stored`: it did so before, and goes by what is there."""
+        """Drop repeated entries from now on, or not.
+
+        Args:
+            stored: take the sequence ids of the entries that are stored already.
+        """
         if not on:
             self.dedup = None
         elif self.dedup is None:
@@ -80,8 +85,13 @@ class Topic:
                 self.dedup.stored(facts.origin)
 
     def append(self, data: bytes, transaction: TxnId | None = None) -> int:
-        """Store an entry and hand it out, of a transaction when that is over; its id, -1 for one that is there already. Raises when its
-        bytes are wrong."""
+        """Store an entry and dispatch it (one of a transaction when that is committed).
+
+        Returns:
+            its id, or -1 for an entry that is stored already.
+        Raises:
+            ProtocolError: its bytes are wrong. Unserved: it needs a feature that this broker does not have.
+        """
         facts = facts_of(data, check=True)
         if self.dedup is not None:
             if self.dedup.repeated(facts.origin):
@@ -96,26 +106,26 @@ class Topic:
         return entry.base
 
     def end_transaction(self, transaction: TxnId, committed: bool) -> None:
-        """Store the marker of its end. Nothing is handed out yet."""
+        """Store the marker of a transaction's end. Nothing is dispatched yet."""
         now = int(time.time() * 1000)
         data = marker(transaction, committed, now)
         self.facts.append(facts_of(data))
         self.buffer.ended(transaction, committed, self.log.append(data, timestamp=now).base)
 
     def forget(self, subscription: str) -> None:
-        """A subscription is over."""
+        """Remove a subscription."""
         self.subscriptions.pop(subscription, None)
 
     def entry(self, number: int) -> Entry | None:
-        """An entry by id."""
+        """Return an entry by id, or None."""
         return self.log.entry(number)
 
     def first_at(self, publish_time: int) -> int:
-        """The first entry published at or after a time, or the end."""
+        """Return the first entry published at or after a time (milliseconds since 1970), or the end."""
         return next((number for number, facts in enumerate(self.facts) if facts.publish_time >= publish_time), self.end)
 
     def position(self, message_id: Any) -> int:
-        """Entry id that a MessageIdData means as a place to start: earliest, latest, an entry of this ledger, or beyond."""
+        """Return the entry id at which a MessageIdData starts: of earliest, latest, an entry of this ledger, or beyond."""
         ledger: int = message_id.ledgerId - 2**64 if message_id.ledgerId >= 2**63 else message_id.ledgerId
         entry: int = message_id.entryId - 2**64 if message_id.entryId >= 2**63 else message_id.entryId
         if ledger < self.ledger:
@@ -126,7 +136,7 @@ class Topic:
 
 
 def marker(transaction: TxnId, committed: bool, now: int) -> bytes:
-    """The entry that tells of a transaction's end, as Markers.newTxnCommitMarker and newTxnAbortMarker make it."""
+    """Return the entry that marks a transaction's end, as Markers.newTxnCommitMarker and newTxnAbortMarker make it."""
     metadata = api.MessageMetadata(producer_name="pulsar.txn.marker", sequence_id=0, publish_time=now)
     metadata.marker_type = COMMITTED if committed else ROLLED_BACK
     metadata.txnid_most_bits, metadata.txnid_least_bits = transaction

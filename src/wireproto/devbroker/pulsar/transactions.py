@@ -1,12 +1,12 @@
-"""The transaction coordinator: which transactions are open, what is part of them, and how they end.
+"""Implements the transaction coordinator: which transactions are open, what is part of them, and how they end.
 
-    NEW_TXN ──► open ──► END_TXN, or its time is over ──► forgotten: whatever is asked of it then is answered TransactionNotFound
+    NEW_TXN ──► open ──► END_TXN, or its time is over ──► forgotten: any later request for it is answered TransactionNotFound
                              │
-                             ├─► each of its topics: a marker, and its entries are seen, or never
-                             └─► each of its subscriptions: its acknowledgements hold, or are given up
+                             ├─► each of its topics: a marker, and its entries become visible, or never
+                             └─► each of its subscriptions: its acknowledgements hold, or are dropped
 
-What it is: the one coordinator, number 0, and the answers to what clients ask of it. May assume: the event loop's thread. Must not: look
-into a SEND or an ACK, which topics and subscriptions do for themselves, as brokers do: they take what comes too late.
+There is one coordinator, number 0, which answers clients' requests. It runs in the event loop's thread. It does not look into SEND or ACK:
+topics and subscriptions do that, as in brokers, and accept what comes too late.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ E = api.ServerError
 
 @dataclass(slots=True)
 class Open:
-    """A transaction that is not over: partitions by name, subscriptions by topic and name."""
+    """An open transaction: its partitions by name, its subscriptions by topic and name."""
 
     expiry: asyncio.TimerHandle
     topics: set[str] = field(default_factory=set)
@@ -37,10 +37,13 @@ class Open:
 
 
 class Coordinator:
-    """See the module.
+    """The transaction coordinator; see the module.
 
     Args:
-        topics: by full name. facts: what the broker keeps over its lives.
+        topics: by full name. facts: what the broker keeps over restarts.
+
+    Attributes:
+        handlers: of its requests, by command name.
     """
 
     def __init__(self, topics: Mapping[str, Topic], facts: dict[str, Any]) -> None:
@@ -56,7 +59,7 @@ class Coordinator:
         }
 
     def _connect(self, command: Any) -> Any:
-        """Whatever its number: of one that there is not NEW_TXN tells."""
+        """Answer whatever the number is: NEW_TXN refuses one that does not exist."""
         return api.CommandTcClientConnectResponse(request_id=command.request_id)
 
     def _new(self, command: Any) -> Any:
@@ -92,7 +95,7 @@ class Coordinator:
         return answer
 
     def _found(self, command: Any, answer: Any) -> Open | None:
-        """The open one that is meant; None, and the answer says so."""
+        """Return the open transaction that the command names; None: the answer then has the error."""
         one = _named(command)
         answer.txnid_most_bits, answer.txnid_least_bits = one
         found = self._open.get(one)
@@ -101,7 +104,7 @@ class Coordinator:
         return found
 
     def known(self, one: TxnId) -> bool:
-        """Whether it is open."""
+        """Return whether a transaction is open."""
         return one in self._open
 
     def end(self, one: TxnId, committed: bool) -> None:
@@ -121,7 +124,7 @@ class Coordinator:
             each.dispatch()
 
     def stop(self) -> None:
-        """Roll back what is open."""
+        """Roll back all open transactions."""
         for one in list(self._open):
             self.end(one, False)
 
@@ -135,5 +138,5 @@ def _named(command: Any) -> TxnId:
 
 
 def transaction_of(command: Any) -> TxnId | None:
-    """Which one a SEND or an ACK belongs to; None: to none."""
+    """Return the transaction that a SEND or an ACK belongs to, or None."""
     return _named(command) if command.HasField("txnid_most_bits") or command.HasField("txnid_least_bits") else None
