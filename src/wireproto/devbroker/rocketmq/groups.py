@@ -1,4 +1,4 @@
-"""Groups: heartbeats, members, committed offsets, queue locks; tells members when their group changed."""
+"""Serves the requests about groups: heartbeats, members, committed offsets, queue locks; notifies members when their group changed."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 SYSTEM_ERROR, TOPIC_NOT_EXIST, QUERY_NOT_FOUND, SUBSCRIPTION_GROUP_NOT_EXIST, CONSUMER_NOT_ONLINE = 1, 17, 22, 26, 206
 LOCK_SECONDS = 60.0
 NOT_FROM_SLAVE = "Can't modify topic or subscription group from slave broker, please execute it from master broker."
-"""What 4.9 slaves say; those of 5.5.0 do it, until their master's settings come over it."""
+"""What 4.9 slaves answer; those of 5.5.0 make the change, until their master's settings replace it."""
 
 
 async def heart_beat(request: Request) -> Reply:
-    """Code 34."""
+    """Serve code 34: a client's groups."""
     request.broker.groups.beat(request.connection, fastjson.loads(request.body))
     return Reply()
 
 
 async def unregister(request: Request) -> Reply:
-    """Code 35."""
+    """Serve code 35: a client leaves a group."""
     if request.header.consumer_group:
         request.broker.groups.known.add(request.header.consumer_group)
         request.broker.groups.leave(request.header.consumer_group, request.header.client_id)
@@ -33,7 +33,7 @@ async def unregister(request: Request) -> Reply:
 
 
 async def members(request: Request) -> Reply:
-    """Code 38."""
+    """Serve code 38: the client ids of a group's members."""
     found = request.broker.groups.members.get(request.header.consumer_group)
     if not found:
         return refuse(SYSTEM_ERROR, f"no consumer for this group, {request.header.consumer_group}")
@@ -41,7 +41,7 @@ async def members(request: Request) -> Reply:
 
 
 async def connections(request: Request) -> Reply:
-    """Code 203."""
+    """Serve code 203: a group's members and subscriptions."""
     group = request.header.consumer_group
     found = request.broker.groups.members.get(group)
     if not found:
@@ -58,14 +58,14 @@ async def connections(request: Request) -> Reply:
 
 
 async def all_groups(request: Request) -> Reply:
-    """Code 201: every group that a consumer named. To a broker of 4.9 those that have offsets alone are none."""
+    """Serve code 201: every group that a consumer named; to a broker of 4.9, groups that only have offsets do not count."""
     names = sorted(request.broker.groups.known)
     table = {name: {"groupName": name, "consumeEnable": True, "retryQueueNums": 1, "retryMaxTimes": 16} for name in names}
     return Reply(body=fastjson.dumps({"subscriptionGroupTable": table}))
 
 
 async def create_group(request: Request) -> Reply:
-    """Code 200: a group by name, which commits may be made for from now on; none of its settings is followed."""
+    """Serve code 200: make a group by name, for which commits are accepted from now on; its settings have no effect."""
     if request.broker.slave and request.broker.old:
         return refuse(SYSTEM_ERROR, NOT_FROM_SLAVE)
     request.broker.groups.known.add(str(fastjson.loads(request.body)["groupName"]))
@@ -73,11 +73,11 @@ async def create_group(request: Request) -> Reply:
 
 
 async def query_offset(request: Request) -> Reply:
-    """Code 14."""
+    """Serve code 14: a group's offset of a queue."""
     header, groups = request.header, request.broker.groups
     kept = groups.offsets.get(f"{header.topic}@{header.consumer_group}", {}).get(str(header.queue_id), -1)
     if kept < 0 and (groups.old or header.set_zero_if_not_found is not False):
-        # where a queue's first message is still in memory, from there on; 4.9 knows no other way
+        # 0 where a queue's first message is still in memory, unless the request forbids it, which 4.9 does not know
         log = request.broker.queues.log(header.topic, header.queue_id)
         young = log is None or (log.start == 0 and not (groups.old and request.broker.far and log.end))
         kept = 0 if young and (groups.old or (log is not None and log.end)) else -1
@@ -87,13 +87,13 @@ async def query_offset(request: Request) -> Reply:
 
 
 async def all_offsets(request: Request) -> Reply:
-    """Code 43."""
+    """Serve code 43: all offsets of all groups."""
     table = {key: {int(queue): offset for queue, offset in kept.items()} for key, kept in request.broker.groups.offsets.items()}
     return Reply(body=fastjson.dumps({"offsetTable": table}))
 
 
 async def update_offset(request: Request) -> Reply:
-    """Code 15. A slave takes it, too, until its master's come over it."""
+    """Serve code 15: commit an offset. A slave accepts it, too, until its master's offsets replace it."""
     header, groups = request.header, request.broker.groups
     if not groups.old and header.consumer_group not in groups.known:
         return refuse(SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.consumer_group} not exist!")
@@ -101,7 +101,7 @@ async def update_offset(request: Request) -> Reply:
         return refuse(TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
     if (f"{header.topic}@{header.consumer_group}", header.queue_id) in request.broker.groups.resets:
         return Reply(remark="Offset has been previously reset")
-    if not groups.has(header.consumer_group, header.topic):  # as real ones: of first commits at the same moment one is kept
+    if not groups.has(header.consumer_group, header.topic):  # as real brokers: of concurrent first commits only one is kept
         await asyncio.sleep(0)
         groups.offsets[f"{header.topic}@{header.consumer_group}"] = {}
     groups.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
@@ -109,7 +109,7 @@ async def update_offset(request: Request) -> Reply:
 
 
 async def reset_offset(request: Request) -> Reply:
-    """Code 222: one queue to an offset, or all of a topic's to a time (-1: to their ends)."""
+    """Serve code 222: set one queue to an offset, or all of a topic's to a time (-1: to their ends)."""
     header, broker = request.header, request.broker
     if broker.old:
         return _reset_by_members(request)
@@ -123,7 +123,7 @@ async def reset_offset(request: Request) -> Reply:
     alone = header.queue_id is not None and header.queue_id >= 0
     for queue in [header.queue_id] if alone else range(settings["queues"]):
         log = broker.queues.log(header.topic, queue)
-        first, end = (log.start, log.end) if log is not None else (0, 0)  # a queue that there is not is an empty one
+        first, end = (log.start, log.end) if log is not None else (0, 0)  # a queue that does not exist counts as empty
         offset = header.offset if alone else None
         if offset is None or offset == -1:
             entry = log.at_time(header.timestamp, appended=True) if log is not None and header.timestamp >= 0 else None
@@ -135,7 +135,7 @@ async def reset_offset(request: Request) -> Reply:
 
 
 def _reset_by_members(request: Request) -> Reply:
-    """4.9 has the group's members reset themselves, which ours does not call; what it refuses before is refused."""
+    """Refuse as 4.9 does, which has the group's members reset themselves; the dev broker does not call them."""
     header, broker = request.header, request.broker
     settings = broker.queues.topics.get(header.topic)
     if settings is None:
@@ -149,14 +149,14 @@ def _reset_by_members(request: Request) -> Reply:
 
 
 async def lock_queues(request: Request) -> Reply:
-    """Code 41."""
+    """Serve code 41: lock queues for a client."""
     data = fastjson.loads(request.body)
     group, client = data["consumerGroup"], data["clientId"]
     return Reply(body=fastjson.dumps({"lockOKMQSet": [q for q in data.get("mqSet", []) if request.broker.groups.lock(group, client, q)]}))
 
 
 async def unlock_queues(request: Request) -> Reply:
-    """Code 42."""
+    """Serve code 42: unlock queues."""
     data = fastjson.loads(request.body)
     for queue in data.get("mqSet", []):
         request.broker.groups.unlock(data["consumerGroup"], data["clientId"], queue)
@@ -164,5 +164,5 @@ async def unlock_queues(request: Request) -> Reply:
 
 
 async def accept(request: Request) -> Reply:
-    """Code 46 and others that need no more than a yes."""
+    """Answer with success, for commands that need no more."""
     return Reply()

@@ -1,4 +1,4 @@
-"""The name servers' part: routes, clusters, lists of topics."""
+"""Serves the name servers' commands: routes, clusters, lists of topics."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Asked:
     """One command to a name server.
 
     Attributes:
-        server: whose answer it is.
+        server: the name server that answers.
         master: the broker of this process.
-        others: addresses of further brokers, by name: every topic lies on each.
+        others: addresses of further brokers, by name: every topic is on each of them.
         header: the typed command.
     """
 
@@ -34,7 +34,7 @@ class Asked:
     header: Any
 
     def brokers(self) -> dict[str, dict[str, Any]]:
-        """All that are known, by name, as JSON has them."""
+        """Return all brokers that are known, by name, as JSON has them."""
         places = {name: dict(members) for name, members in self.server.brokers.items()}
         places |= {name: {0: address} for name, address in self.others.items()}
         more = {} if self.server.old else {"enableActingMaster": False}
@@ -45,7 +45,7 @@ class Asked:
 
 
 async def route(asked: Asked) -> Reply:
-    """Code 105; the template topic has a route as long as topics make themselves."""
+    """Serve code 105: a topic's route; the template topic has one as long as topics are created at their first use."""
     topic, known = asked.header.topic, asked.brokers()
     queues = dict(asked.server.topics.get(topic, {}))
     if topic == TEMPLATE and asked.master.auto_create and BROKER in known:
@@ -71,27 +71,27 @@ async def route(asked: Asked) -> Reply:
 
 
 async def cluster(asked: Asked) -> Reply:
-    """Code 106."""
+    """Serve code 106: brokers and clusters."""
     known = asked.brokers()
     return Reply(body=fastjson.dumps({"brokerAddrTable": known, "clusterAddrTable": {CLUSTER: list(known)} if known else {}}))
 
 
 async def topics(asked: Asked) -> Reply:
-    """Codes 206 and 224."""
+    """Serve codes 206 and 224: all topics."""
     return Reply(body=fastjson.dumps({"topicList": list(asked.server.topics)}))
 
 
 async def no_topics(asked: Asked) -> Reply:
-    """Code 304: there are no system topics."""
+    """Serve code 304: there are no system topics."""
     return Reply(body=fastjson.dumps({"topicList": []}))
 
 
 async def delete_topic(asked: Asked) -> Reply:
-    """Code 216: its brokers still have it."""
+    """Serve code 216: drop a topic here; its brokers still have it."""
     asked.server.topics.pop(asked.header.topic, None)
     return Reply()
 
 
 async def get_kv(asked: Asked) -> Reply:
-    """Code 101: nothing is configured."""
+    """Serve code 101: nothing is configured."""
     return refuse(QUERY_NOT_FOUND, f"No config item, Namespace: {asked.header.namespace} Key: {asked.header.key}")

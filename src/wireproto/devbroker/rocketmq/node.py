@@ -1,6 +1,7 @@
-"""One broker: a master, or a slave of one. Handlers are given this much of it.
+"""Holds the state of one broker that its handlers use: a master, or a slave of one.
 
-What differs between the two lines, and between a master and a slave, is asked here. A slave's messages come by `replica.Replica`.
+The differences between the two lines, and between a master and a slave, are properties here. A slave gets its messages by
+`replica.Replica`.
 """
 
 from __future__ import annotations
@@ -21,22 +22,23 @@ if TYPE_CHECKING:
 ONEWAY = 2
 CLUSTER, BROKER = "DevCluster", "dev"
 PAGE_CACHE = 40
-"""Per cent of the memory that a reader may be behind: accessMessageInMemoryMaxRatio. Nothing of ours is ever so far, but above 0."""
+"""Per cent of the memory that a reader may be behind: accessMessageInMemoryMaxRatio. No reader here is ever that far, but for 0."""
 
 
 class Node:
     """A broker's state.
 
     Attributes:
-        listener: where it listens.
+        listener: name of its listener.
         number: 0 is the master, others are its slaves.
-        default_queues: how many queues the template topic offers.
-        replicas: of a master: its slaves.
-        synchronous: a master waits for a slave before it answers a send (SYNC_MASTER).
-        reads: slaves may be read from (slaveReadEnable).
-        pulled: somebody pulled from it, since it started.
-        behind: above how many per cent of the memory a reader is sent to a slave, where it may read there.
-        version: grows with each change of the topics' settings; what a broker registers at name servers carries it.
+        default_queues: number of queues in the template topic's route.
+        replicas: a master's slaves.
+        synchronous: whether a master waits for a slave before it answers a send (SYNC_MASTER).
+        reads: whether slaves may be read from (slaveReadEnable).
+        pulled: whether any client has pulled from it since it started.
+        behind: per cent of the memory that a reader may be behind; above it the reader is sent to a slave, where it may read there.
+        version: grows with each change of the topics' settings; it is part of what a broker registers at name servers.
+        changed: functions that are called with this node and the topic when a topic was made or changed.
     """
 
     def __init__(self, side: Side, listener: str, number: int, store: Store) -> None:
@@ -51,7 +53,7 @@ class Node:
         self.behind = PAGE_CACHE
         self.pulled = False
         self.version = 0
-        self.changed: list[Any] = []  # whom to tell of a change of topics: called with this node and the topic
+        self.changed: list[Any] = []  # called with this node and the topic
         self.queues = Queues(self)
         self.groups = Groups(store, self.queues, self.push)
         self._turn = itertools.count()
@@ -59,62 +61,62 @@ class Node:
 
     @property
     def auto_create(self) -> bool:
-        """Whether topics make themselves."""
+        """Return whether topics are created at their first use."""
         return self._side.auto_create
 
     @property
     def old(self) -> bool:
-        """Whether it answers as the 4.9 line does."""
+        """Return whether it answers as the 4.9 line does."""
         return self.groups.old
 
     @property
     def slave(self) -> bool:
-        """Whether it has a master."""
+        """Return whether it is a slave."""
         return self.number != 0
 
     @property
     def up(self) -> bool:
-        """Whether it listens."""
+        """Return whether it listens."""
         return self._side.listening and self.listener in self._side.listeners
 
     @property
     def address(self) -> str:
-        """``host:port``."""
+        """Return ``host:port``."""
         return self._side.address(self.listener)
 
     @property
     def broker_host(self) -> tuple[str, int]:
-        """Where it listens; part of message ids."""
+        """Return host and port, which are part of message ids."""
         host, _, port = self.address.rpartition(":")
         return host, int(port)
 
     def announced(self) -> Announced:
-        """What it registers at name servers."""
+        """Return what it registers at name servers."""
         from .registry import Announced
 
         return Announced(BROKER, self.number, self.address, self.version, dict(self.queues.topics))
 
     @property
     def far(self) -> bool:
-        """Whether what is read counts as read from the disk."""
+        """Return whether reads count as reads from the disk."""
         return self.behind < 1
 
     def suggested(self) -> int:
-        """Whom a reader is to ask next whose pull found something."""
+        """Return the number of the broker that a reader is to pull from next, after a pull that found something."""
         return 1 if self.reads and self.far else 0
 
     def pick(self, count: int) -> int:
-        """A queue for a send that leaves the choice to the broker."""
+        """Return a queue for a send that leaves the choice to the broker."""
         return next(self._turn) % count
 
     def touch(self, topic: str | None) -> None:
-        """A topic was made or changed, or (None) one went."""
+        """Note that a topic was made or changed, or (None) that one was deleted."""
         self.version += 1
         for tell in self.changed if topic is not None else ():
             tell(self, topic)
 
     def push(self, connection: Connection, message: Any) -> None:
-        """A one-way command of the broker's own."""
+        """Send a one-way command to a client."""
         if not connection.closed:
             command = RemotingCommand(message.CODE, next(self._opaque), flag=ONEWAY, ext=message.to_ext())
             connection.send(*command.encode())

@@ -1,4 +1,4 @@
-"""Queues: topics with their configuration, sends, pulls, offsets of queues."""
+"""Serves the requests about topics and queues: sends, pulls, offsets of queues."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ READ, WRITE = 4, 2
 SERVICE_NOT_AVAILABLE, SUBSCRIPTION_NOT_EXIST = 14, 24
 NO_SERVICE = "the broker's disk is full, messages are put to the slave, message store has been shut down, etc."
 SLAVE_LOOKS = 5.0
-"""Seconds after which 4.9's slaves look again at pulls that they hold: nothing tells them of messages that came."""
+"""Seconds after which 4.9's slaves check the pulls that they hold: they get no notification of new messages."""
 TEMPLATE = "TBW102"  # the topic whose route a producer asks for before it makes a new topic by sending to it
 MAX_BODY = 4 << 20
 NEAR, FAR = (32, 256 << 10), (8, 64 << 10)
-"""Messages and bytes that a pull is answered with at most: from memory, and from the disk."""
+"""Messages and bytes of a pull's answer at most: from memory, and from the disk."""
 
 
 def named(topic: str) -> bool:
-    """Whether brokers take this as a topic's name."""
+    """Return whether brokers accept this as a topic's name."""
     return 0 < len(topic) <= 127 and all(c.isascii() and (c.isalnum() or c in "%|_-") for c in topic)
 
 
 def invalid(broker: Node, remark: str) -> Reply:
-    """A parameter that cannot be: the 4.9 line has no code of its own for that."""
+    """Make the answer to an invalid parameter, for which the 4.9 line has no code of its own."""
     return refuse(SYSTEM_ERROR if broker.old else INVALID_PARAMETER, remark)
 
 
 async def send(request: Request) -> Reply:
-    """Codes 10, 310 and 320: one message, or a batch to one queue."""
+    """Serve codes 10, 310 and 320: one message, or a batch to one queue."""
     header, broker = request.header, request.broker
     queues = broker.queues
     topic = header.topic
@@ -82,7 +82,7 @@ async def send(request: Request) -> Reply:
         if not header.batch and "KEYS" not in stored.read_properties(messages[0].properties):
             return refuse(MESSAGE_ILLEGAL, "Required message key is missing")
         messages = [message for message in messages if "KEYS" in stored.read_properties(message.properties)]
-        if not messages:  # as real brokers do: acknowledged, and nobody ever reads it
+        if not messages:  # as in real brokers: acknowledged, and never readable
             return Reply(ext=m.SendMessageResponse(msg_id="", queue_id=queue, queue_offset=0).to_ext())
     if not header.batch:
         properties = stored.read_properties(messages[0].properties)
@@ -100,7 +100,7 @@ async def send(request: Request) -> Reply:
 
 
 async def pull(request: Request) -> Reply:
-    """Code 11: messages from an offset on; held open while there are none and the client allows it."""
+    """Serve code 11: messages from an offset on; held while there are none and the client allows it."""
     header, broker = request.header, request.broker
     log = broker.queues.log(header.topic, header.queue_id)
     broker.groups.known.add(header.consumer_group)
@@ -110,11 +110,11 @@ async def pull(request: Request) -> Reply:
         return refuse(NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden")
     if log is None or header.queue_id >= broker.queues.topics[header.topic]["queues"]:
         return invalid(broker, f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}]")
-    told = (header.subscription, header.expression_type) if header.sys_flag & 4 else None
-    if told is None and not broker.groups.members.get(header.consumer_group):
+    own = (header.subscription, header.expression_type) if header.sys_flag & 4 else None
+    if own is None and not broker.groups.members.get(header.consumer_group):
         return refuse(SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
-    expression, kind = told or broker.groups.subscription(header.consumer_group, header.topic)
-    if told is None and expression is None:
+    expression, kind = own or broker.groups.subscription(header.consumer_group, header.topic)
+    if own is None and expression is None:
         return refuse(SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
     if special.wants_sql(kind):
         return refuse(1, special.NO_SQL)
@@ -130,14 +130,14 @@ async def pull(request: Request) -> Reply:
     if offset < (until := broker.queues.removed.get((header.topic, header.queue_id), offset)):
         return _pulled(broker, log, end(), PULL_RETRY, until, "MESSAGE_WAS_REMOVING")
     if not log.start <= offset <= end():
-        if broker.slave:  # it corrects nobody: it may be behind
+        if broker.slave:  # a slave corrects no offset, since it may be behind
             return _pulled(broker, log, end(), PULL_RETRY, offset, "moved")
         return _pulled(broker, log, end(), PULL_OFFSET_MOVED, log.start if offset < log.start else end(), "moved")
     count, size = FAR if broker.far else NEAR
     wanted, most = special.tags(expression), max(min(header.max_msg_nums, count), 1)
     entries = [entry for entry in log.read(offset, size) if entry.end <= end()]
     bodies, after = list[bytes](), offset
-    for entry in entries:  # on to the next queue offset that was not looked at: those with other tags count as read
+    for entry in entries:  # `after` becomes the next offset that was not checked: messages with other tags count as read
         if len(bodies) == most:
             break
         if wanted is None or special.tag_of(entry.data) in wanted:
@@ -166,19 +166,19 @@ async def _hold(broker: Node, log: PartitionLog, enough: Callable[[], bool], sec
 
 
 async def max_offset(request: Request) -> Reply:
-    """Code 30."""
+    """Serve code 30: the end of a queue."""
     header = request.header
     return _offset(request, m.GetMaxOffsetResponse, lambda log: request.broker.queues.end(header.topic, header.queue_id, log))
 
 
 async def runtime_info(request: Request) -> Reply:
-    """Code 28: how far the log and the queues are."""
+    """Serve code 28: the ends of the log and of what the queues show."""
     end, behind = request.broker.queues.progress()
     return Reply(body=fastjson.dumps({"table": {"commitLogMaxOffset": str(end), "dispatchBehindBytes": str(behind)}}))
 
 
 async def ha_status(request: Request) -> Reply:
-    """Code 907: where the log ends."""
+    """Serve code 907: where the log ends."""
     broker = request.broker
     if broker.old:
         return refuse(NOT_SUPPORTED, "request type 907 not supported")
@@ -186,7 +186,7 @@ async def ha_status(request: Request) -> Reply:
 
 
 async def queue_entries(request: Request) -> Reply:
-    """Code 321: entries of a queue."""
+    """Serve code 321: entries of a queue."""
     header, queues = request.header, request.broker.queues
     log = queues.log(header.topic, header.queue_id)
     end = 0 if log is None else queues.end(header.topic, header.queue_id, log)
@@ -198,12 +198,15 @@ async def queue_entries(request: Request) -> Reply:
 
 
 async def min_offset(request: Request) -> Reply:
-    """Code 31."""
+    """Serve code 31: the start of a queue."""
     return _offset(request, m.GetMinOffsetResponse, lambda log: log.start)
 
 
 async def search_offset(request: Request) -> Reply:
-    """Code 29, by store time: the first message stored at or after a time; when all are older the end, in the 4.9 line the last one."""
+    """Serve code 29, by store time: the first message stored at or after a time.
+
+    When all are older that is the end; in the 4.9 line the last one.
+    """
 
     def find(log: PartitionLog) -> int:
         entry = log.at_time(request.header.timestamp, appended=True)
@@ -218,7 +221,7 @@ def _offset(request: Request, response: Any, find: Any) -> Reply:
 
 
 async def create_topic(request: Request) -> Reply:
-    """Code 17."""
+    """Serve code 17: create or change a topic."""
     header = request.header
     if request.broker.slave and request.broker.old:
         return refuse(SYSTEM_ERROR, NOT_FROM_SLAVE)
@@ -229,7 +232,7 @@ async def create_topic(request: Request) -> Reply:
 
 
 async def topic_config(request: Request) -> Reply:
-    """Code 351."""
+    """Serve code 351: a topic's settings."""
     topic = request.header.topic
     if request.broker.old:
         return refuse(NOT_SUPPORTED, "request type 351 not supported")
@@ -242,7 +245,7 @@ async def topic_config(request: Request) -> Reply:
 
 
 async def delete_topic(request: Request) -> Reply:
-    """Code 215: name servers still have it."""
+    """Serve code 215: delete a topic; name servers still have it."""
     if request.broker.slave and request.broker.old:
         return refuse(SYSTEM_ERROR, NOT_FROM_SLAVE)
     request.broker.queues.delete(request.header.topic)
@@ -251,7 +254,7 @@ async def delete_topic(request: Request) -> Reply:
 
 
 async def send_back(request: Request) -> Reply:
-    """Code 36: a copy goes to the group's retry topic at once, to its dead letters after too many attempts."""
+    """Serve code 36: copy a message to the group's retry topic at once, or to its dead letters after too many attempts."""
     header, broker = request.header, request.broker
     broker.groups.known.add(header.group)
     data = broker.queues.at(header.offset)
@@ -276,11 +279,11 @@ async def send_back(request: Request) -> Reply:
 
 
 async def view_message(request: Request) -> Reply:
-    """Code 33."""
+    """Serve code 33: a message by its offset in the commit log."""
     data = request.broker.queues.at(request.header.offset)
     return Reply(body=data) if data is not None else refuse(1, "can not find message by the offset")
 
 
 async def no_topics(_request: Request) -> Reply:
-    """Code 305: there are no system topics."""
+    """Serve code 305: there are no system topics."""
     return Reply(body=fastjson.dumps({"topicList": []}))

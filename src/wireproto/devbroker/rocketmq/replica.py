@@ -1,15 +1,16 @@
-"""A slave, as its master keeps it: messages as they are stored, settings and offsets every now and then.
+"""Replicates a master to a slave: messages at once, settings and offsets from time to time.
 
-Measured on 4.9.7 and 5.5.0, as they are out of the box:
+Measured on 4.9.7 and 5.5.0 with their default configuration:
 
     messages      at once, all of the commit log: a slave has those of topics that it does not know yet
     the rest      topics, groups and committed offsets: 4.9.7 3 s after the slave's start and every 10 s then, 5.5.0 after 10 s and every
-                  63 s. What a slave was told itself goes then, but for offsets of groups and topics that the master knows none of
-    offsets       5.5.0's slave cannot read them once somebody pulled from its master, until that one starts again: they stay
+                  63 s. Changes that were made at the slave itself are lost then, but for offsets of groups and topics of which the
+                  master has none
+    offsets       5.5.0's slave cannot read them once a client has pulled from its master, until the master is restarted: they stay
     SYNC_MASTER   4.9.7 answers a send with 11 where no slave is there, and with 12 where none has it within 3 s; 5.5.0 always with 0, since
                   one replica in sync is enough for it (inSyncReplicas=1)
 
-Must not: know a connection.
+This module knows no connection.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
 SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT = 11, 12
 FLUSH_SECONDS = 3.0
 FIRST, PERIOD = {True: 3.0, False: 10.0}, {True: 10.0, False: 63.0}
-"""Seconds until a slave synchronises, by whether it is of the 4.9 line."""
+"""Seconds until a slave synchronises first, and between two times; by whether it is of the 4.9 line."""
 
 
 class Replica:
     """One slave of a master.
 
     Attributes:
-        frozen: nothing passes, though the connection stands.
+        frozen: whether nothing is replicated, though the connection is open.
     """
 
     def __init__(self, master: Node, slave: Node) -> None:
@@ -42,11 +43,11 @@ class Replica:
 
     @property
     def linked(self) -> bool:
-        """Whether both are there."""
+        """Return whether both are up."""
         return self.master.up and self.slave.up
 
     def wake(self) -> None:
-        """There is something to copy: soon."""
+        """Copy messages soon: there are new ones."""
         if self.linked and not self.frozen and not self._waking:
             self._waking = True
             asyncio.get_running_loop().call_soon(self._copy)
@@ -60,12 +61,12 @@ class Replica:
             self._copied = asyncio.Event()
 
     async def has(self, commit_offset: int) -> None:
-        """Return when the slave has the master's log up to there."""
+        """Wait until the slave has the master's log up to this offset."""
         while self.slave.queues.written < commit_offset:
             await self._copied.wait()
 
     def synchronise(self) -> None:
-        """Take the master's topics, groups and offsets."""
+        """Copy the master's topics, groups and offsets."""
         if self.linked:
             ours, theirs = self.slave, self.master
             ours.queues.topics.clear()
@@ -86,10 +87,10 @@ class Replica:
 
 
 async def stored_at(master: Node, *, waits: bool) -> int:
-    """The code of a send's answer, once slaves have it as the master wants.
+    """Return the code of a send's answer, once slaves have the message as the master's role asks.
 
     Args:
-        waits: the message wants it, too: its property WAIT is not false.
+        waits: whether the message asks for it, too: its property WAIT is not false.
     """
     if not (master.synchronous and waits and master.old):
         return 0

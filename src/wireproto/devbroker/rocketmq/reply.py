@@ -1,4 +1,4 @@
-"""What a handler is given and gives back."""
+"""Defines what a handler gets and returns."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One command in hand.
+    """One command that is being served.
 
     Attributes:
-        broker: whose answer it is.
-        connection: where it came from.
+        broker: the one that answers.
+        connection: the sender's.
         header: the typed command.
-        body: what followed the header.
+        body: the bytes after the header.
     """
 
     broker: Node
@@ -39,5 +39,5 @@ class Reply:
 
 
 def refuse(code: int, remark: str) -> Reply:
-    """An answer that is an error."""
+    """Make an answer that is an error."""
     return Reply(code, remark)

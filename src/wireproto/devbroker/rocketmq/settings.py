@@ -1,9 +1,9 @@
-"""Settings of a broker that may be changed while it runs (code 25), by their names in broker.conf; all others are refused.
+"""Changes settings of a running broker (code 25), by their names in broker.conf; all but these are refused.
 
 slaveReadEnable                 slaves may be read from: a slave of 5.5.0 answers no pull without it
-accessMessageInMemoryMaxRatio   per cent of the memory that a reader may be behind before it is sent to a slave; nothing of ours is ever
-                                so far behind, so that only 0 sends anybody, and it sends all who find something;
-                                    they get 8 messages and 64 kB at most, too, as of the disk
+accessMessageInMemoryMaxRatio   per cent of the memory that a reader may be behind before it is sent to a slave; no reader here is ever
+                                that far, so that only 0 sends readers there, and it sends all that find something;
+                                    they also get 8 messages and 64 kB at most, as from the disk
 brokerRole                      ASYNC_MASTER or SYNC_MASTER, of a master
 """
 
@@ -22,19 +22,19 @@ ROLES = {"ASYNC_MASTER": False, "SYNC_MASTER": True}
 
 
 async def update_config(request: Request) -> Reply:
-    """Code 25."""
+    """Serve code 25."""
     lines = [line.strip() for line in request.body.decode().splitlines() if line.strip() and not line.startswith("#")]
-    told = {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)}
-    wrong = [name for name, value in told.items() if not _change(request.broker, name, value, dry=True)]
+    wanted = {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)}
+    wrong = [name for name, value in wanted.items() if not _change(request.broker, name, value, dry=True)]
     if wrong:
         return refuse(SYSTEM_ERROR, f"the dev broker does not follow {', '.join(wrong)}")
-    for name, value in told.items():
+    for name, value in wanted.items():
         _change(request.broker, name, value, dry=False)
     return Reply()
 
 
 def _change(broker: Node, name: str, value: str, *, dry: bool) -> bool:
-    """Whether it can be; it is done unless `dry`."""
+    """Return whether the setting can be changed; it is changed unless `dry`."""
     if name == "slaveReadEnable" and value in ("true", "false"):
         broker.reads = broker.reads if dry else value == "true"
     elif name == "accessMessageInMemoryMaxRatio" and value.isdecimal():

@@ -1,4 +1,4 @@
-"""From a command's frame to its answer: header, dispatch, faults, pushes.
+"""Serves RocketMQ's commands: from a frame to its answer, with header, dispatch, faults and pushes.
 
 frame    int32 header length with the serialize type in its top byte · header · body
 """
@@ -29,7 +29,7 @@ RESPONSE = 1
 PULL, COMMIT, END_TRANSACTION = 11, 15, 37
 SENDS = frozenset({10, 36, 310, 320})
 REGISTER_SECONDS = 30.0
-"""How often brokers register at all name servers."""
+"""Seconds between a broker's registrations at all name servers."""
 Handler = Callable[[Request], Awaitable[Reply]]
 NamesHandler = Callable[[Asked], Awaitable[Reply]]
 
@@ -85,7 +85,7 @@ class RocketMQSide(Side):
     Attributes:
         names: the name servers by listener.
         brokers: the master and its slaves by listener.
-        others: addresses of other embedded brokers by name, for which these name servers are theirs, too.
+        others: addresses of other embedded brokers by name, which use these name servers, too.
     """
 
     protocol = "rocketmq"
@@ -108,6 +108,7 @@ class RocketMQSide(Side):
     # -- life -------------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
+        """Open all listeners, and register the brokers."""
         for name in (*self.names, *self.brokers):
             await self.listen(name)
         self.announce()
@@ -115,12 +116,14 @@ class RocketMQSide(Side):
         self._keep()
 
     async def node_up(self, name: str) -> None:
+        """Bring a name server or broker back; a broker registers at once."""
         await super().node_up(name)
         if name in self.brokers:
             self._announce(self.brokers[name])
             self._wake()
 
     async def node_down(self, name: str, *, abruptly: bool = False) -> None:
+        """Take a name server or broker away; a name server loses everything that it knew."""
         await super().node_down(name, abruptly=abruptly)
         if name in self.names:
             self.names[name].forget()
@@ -130,6 +133,7 @@ class RocketMQSide(Side):
                 server.lose(self.brokers[name].address)
 
     async def stopped(self) -> None:
+        """Stop tasks, clear the name servers, and save."""
         for task in (*self._tasks, *self._upkeep):
             task.cancel()
         self._upkeep.clear()
@@ -139,6 +143,7 @@ class RocketMQSide(Side):
         self.store.save()
 
     def place(self) -> str:
+        """Return the addresses of all name servers, separated by commas."""
         return ",".join(self.address(name) for name in self.names)
 
     def _keep(self) -> None:
@@ -152,15 +157,15 @@ class RocketMQSide(Side):
             await asyncio.sleep(REGISTER_SECONDS)
             self.announce()
 
-    # -- what tests and users may ask for ---------------------------------------------------------------------------------
+    # -- what tests and users may call ------------------------------------------------------------------------------------
 
     def announce(self) -> None:
-        """Have all brokers register at all name servers now; they do it at their start and every 30 s."""
+        """Register all brokers at all name servers now; they do it at their start and every 30 s."""
         for node in self.brokers.values():
             self._announce(node)
 
     def synchronise(self) -> None:
-        """Have slaves take their master's topics, groups and offsets now; they do it every 10 s (4.9) or 63 s."""
+        """Copy the master's topics, groups and offsets to its slaves now; they do it every 10 s (4.9) or 63 s."""
         for made in self.master.replicas:
             made.synchronise()
 
@@ -170,35 +175,39 @@ class RocketMQSide(Side):
             node.reads = allowed
 
     def freeze_slaves(self, frozen: bool = True) -> None:
-        """Have nothing pass from the master to its slaves, though they are there; or all of it again."""
+        """Stop replication from the master to its slaves, though they are up; or continue it."""
         for made in self.master.replicas:
             made.frozen = frozen
             made.wake()
 
     def waiting(self) -> int:
-        """How many pulls and sends are held now."""
+        """Return how many pulls and sends are held now."""
         return len(self._tasks)
 
     def hold_queues(self) -> None:
-        """Acknowledge what comes, and show none of it in the queues, until `show_queues`."""
+        """Acknowledge messages without showing them in the queues, until `show_queues`."""
         self.master.queues.hold()
 
     def show_queues(self) -> None:
+        """Show all messages in the queues."""
         self.master.queues.show()
 
     def remove_while_read(self, topic: str, queue: int, until: int) -> None:
-        """Answer pulls before this offset as a broker does that is deleting what they want."""
+        """Answer pulls before this offset as a broker does that is deleting these messages."""
         self.master.queues.removed[topic, queue] = until
 
     def register(self, name: str, address: str | None) -> None:
-        """Have the name servers know another master; None: no more. Its topics are made there, too, by an admin's create_topic."""
+        """Register another master at the name servers, or (None) remove it.
+
+        Its topics are created there, too, by an admin's create_topic.
+        """
         if address is None:
             self.others.pop(name, None)
         else:
             self.others[name] = address
 
     def answer_as_old(self, old: bool) -> None:
-        """Answer as the 4.9 line does (0 for the offset of a group that has none in a queue that begins at 0 …); or no more."""
+        """Answer as the 4.9 line does (0 for the offset of a group that has none in a queue that begins at 0 …), or not."""
         for node in self.brokers.values():
             node.groups.old = old
         for server in self.names.values():
@@ -208,22 +217,22 @@ class RocketMQSide(Side):
     # -- what happens by itself -------------------------------------------------------------------------------------------
 
     def _servers(self) -> list[NameServer]:
-        """Those that listen."""
+        """Return the name servers that listen."""
         return [server for name, server in self.names.items() if name in self.listeners]
 
     def _announce(self, node: Node) -> None:
         if node.up:
-            told = node.announced()
+            announced = node.announced()
             for server in self._servers():
-                server.register(told)
+                server.register(announced)
 
     def _made(self, node: Node, topic: str) -> None:
-        """A topic was made: its broker tells of that one alone."""
+        """Register a topic that was made, alone."""
         if node.up:
-            told = node.announced()
-            told = replace(told, topics={topic: told.topics[topic]})
+            announced = node.announced()
+            announced = replace(announced, topics={topic: announced.topics[topic]})
             for server in self._servers():
-                server.register(told, single=True)
+                server.register(announced, single=True)
 
     def _wake(self) -> None:
         for made in self.master.replicas:
@@ -232,7 +241,7 @@ class RocketMQSide(Side):
     # -- commands ---------------------------------------------------------------------------------------------------------
 
     async def serve(self, connection: Connection) -> None:
-        """Answer each command, some beside those behind them."""
+        """Answer each command; some do not delay those behind them."""
         node = self.brokers.get(connection.listener)
         known: Mapping[int, tuple[str, Any]] = COMMANDS if node is not None else NAME_SERVER_COMMANDS
         try:
@@ -287,14 +296,17 @@ class RocketMQSide(Side):
 
 
 def _beside_others(node: Node | None, command: Any) -> bool:
-    """Whether a command does not hold up those behind it: what waits, and commits, of which two first ones get into each other's way."""
+    """Return whether a command does not delay those behind it.
+
+    Those are commands that wait, and commits, of which two concurrent first ones interfere as in real brokers.
+    """
     if command.code in SENDS:
         return node is not None and node.synchronous
     return command.code == PULL or (command.code == COMMIT and not command.flag & ONEWAY)
 
 
 def _not_for_slaves(node: Node, code: int) -> Reply | None:
-    """What a slave answers to a command that it does not even look at; None: it does."""
+    """Return a slave's answer to a command that it refuses unread; None: it serves the command."""
     if not node.slave:
         return None
     if code == END_TRANSACTION:

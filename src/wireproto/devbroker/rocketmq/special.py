@@ -1,14 +1,15 @@
-"""What a command asks for beyond a plain send or pull: done as real brokers do it, or refused as those do that have it turned off.
+"""Serves what goes beyond a plain send or pull: as real brokers do, or refused as by brokers that have it turned off.
 
-    DELAY=n                 shown when level n is over, 18 at most; kept in memory until then. The answer's offset is of a system topic
-    TIMER_*                 refused, as without timerWheelEnable; to 4.9 they are properties as any others
+    DELAY=n                 shown when the time of level n is over, 18 at most; in memory until then. The answer's offset is a system
+    topic's
+    TIMER_*                 refused, as without timerWheelEnable; to 4.9 they are ordinary properties
     half messages           refused, as with rejectTransactionMessage
     SQL92                   refused, as without enablePropertyFilter, which is the brokers' default
     tags                    by hash code, as brokers do: the client compares the texts
-    queries by key (12)     by any of KEYS, or by UNIQ_KEY; the whole topic is looked through; real
-                            brokers find messages of a topic that is deleted, too, until their log is
+    queries by key (12)     by any of KEYS, or by UNIQ_KEY; the whole topic is searched; real
+                            brokers find messages of a deleted topic, too, until their log is deleted
 
-Must not: send.
+This module sends nothing.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ if TYPE_CHECKING:
 
 SYSTEM_ERROR, NO_PERMISSION, QUERY_NOT_FOUND = 1, 16, 22
 PREPARED, KIND = 4, 12
-"""Of sysFlag: a half message; the bits that tell."""
+"""Bits of sysFlag: the value of a half message, and the mask."""
 LEVELS = (1, 5, 10, 30, *(minutes * 60 for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)))
 """Seconds of the delay levels, from 1 on: the brokers' default."""
 NO_SQL = "The broker does not support consumer to filter message by SQL92"
 
 
 def refusal(request: Request, properties: dict[str, str]) -> Reply | None:
-    """The answer to a single message that a plain broker does not take; None: it takes it."""
+    """Return the answer to a single message that a plain broker refuses; None: it is accepted."""
     if properties.get("TRAN_MSG") == "true" or request.header.sys_flag & KIND == PREPARED:
         return refuse(NO_PERMISSION, "the broker[dev] sending transaction message is forbidden")
     timed = [name for name in properties if name.startswith("TIMER_") and name != "TIMER_ENQUEUE_MS"]
@@ -44,14 +45,14 @@ def refusal(request: Request, properties: dict[str, str]) -> Reply | None:
 
 
 def delay(properties: dict[str, str]) -> float:
-    """Seconds after which a message is to be shown."""
+    """Return the seconds after which a message is to be shown."""
     text = properties.get("DELAY", "0")
     level = int(text) if text.isdecimal() else 0
     return float(LEVELS[min(level, len(LEVELS)) - 1]) if level else 0.0
 
 
 def append_later(request: Request, queue: int, message: stored.Message, properties: dict[str, str]) -> Reply:
-    """Store it when its time has come."""
+    """Store the message when its delay is over."""
     queues, seconds = request.broker.queues, delay(properties)
     message.properties = stored.write_properties({name: value for name, value in properties.items() if name != "DELAY"})
 
@@ -65,11 +66,12 @@ def append_later(request: Request, queue: int, message: stored.Message, properti
 
 
 def wants_sql(kind: str | None) -> bool:
+    """Return whether a subscription's expression type is SQL92."""
     return (kind or "").upper() == "SQL92"
 
 
 async def check_client_config(request: Request) -> Reply:
-    """Code 46."""
+    """Serve code 46: refuse SQL92."""
     data: Any = fastjson.loads(request.body) if request.body else {}
     subscription = data.get("subscriptionData") if isinstance(data, dict) else None
     kind = subscription.get("expressionType") if isinstance(subscription, dict) else None
@@ -77,20 +79,20 @@ async def check_client_config(request: Request) -> Reply:
 
 
 def tags(expression: str | None) -> set[int] | None:
-    """Hash codes of the tags that a subscription wants; None for all."""
+    """Return hash codes of the tags that a subscription wants; None: all."""
     if expression is None or expression.strip() in ("*", ""):
         return None
     return {java_hash(tag.strip().encode()) for tag in expression.split("||")}
 
 
 def tag_of(data: bytes) -> int | None:
-    """The hash code of a stored message's tag."""
+    """Return the hash code of a stored message's tag."""
     tag = stored.read_properties(stored.decode(data).properties).get("TAGS")
     return None if tag is None else java_hash(tag.encode())
 
 
 async def query_message(request: Request) -> Reply:
-    """Code 12."""
+    """Serve code 12: messages by key."""
     header, broker = request.header, request.broker
     unique = header.unique_key_query == "true"
     found: list[tuple[int, bytes]] = []

@@ -1,10 +1,10 @@
-"""Messages as the broker stores them, and the properties inside.
+r"""Encodes and decodes messages as the broker stores them, and their properties.
 
 stored message, v1
 int32 totalSize · int32 magic 0xDAA320A7 · int32 bodyCRC · int32 queueId · int32 flag · int64 queueOffset · int64 commitLogOffset
 int32 sysFlag · int64 bornTimestamp · bornHost (4 bytes + int32 port) · int64 storeTimestamp · storeHost (the same)
 int32 reconsumeTimes · int64 preparedTransactionOffset · int32 bodyLength · body · int8 topicLength (int16 in v2) · topic
-int16 propertiesLength · properties: name \\x01 value \\x02 …
+int16 propertiesLength · properties: name \x01 value \x02 …
 
 batch body (code 320), one after the other
 int32 size · int32 0 · int32 0 · int32 flag · int32 bodyLength · body · int16 propertiesLength · properties
@@ -27,7 +27,11 @@ _BATCH = struct.Struct(">iiiii")
 
 @dataclass(slots=True)
 class Message:
-    """What a send brings, and what storing it adds."""
+    """The parts of a message that a send has.
+
+    Attributes:
+        born: the producer's time, milliseconds since 1970.
+    """
 
     topic: str
     body: bytes
@@ -40,7 +44,11 @@ class Message:
 
 
 def encode(message: Message, queue_id: int, queue_offset: int, commit_offset: int, stored: int, store_host: tuple[str, int]) -> bytes:
-    """The stored form."""
+    """Return the stored form.
+
+    Args:
+        commit_offset: its offset in the commit log. stored: the broker's time, milliseconds since 1970.
+    """
     topic = message.topic.encode()
     long_topic = len(topic) > 127
     size = _HEAD.size + len(message.body) + (2 if long_topic else 1) + len(topic) + 2 + len(message.properties)
@@ -68,7 +76,7 @@ def encode(message: Message, queue_id: int, queue_offset: int, commit_offset: in
 
 
 def decode(data: bytes) -> Message:
-    """Back from the stored form (our own: hosts are IPv4)."""
+    """Decode the stored form (our own: hosts are IPv4)."""
     fields = _HEAD.unpack_from(data)
     body_end = _HEAD.size + fields[-1]
     width = 2 if fields[1] == MAGIC_V2 else 1
@@ -86,12 +94,12 @@ def decode(data: bytes) -> Message:
 
 
 def place(data: bytes) -> int:
-    """Where a stored message lies in the commit log."""
+    """Return a stored message's offset in the commit log."""
     return int(_HEAD.unpack_from(data)[6])
 
 
 def batch(body: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """The messages of a batch body: flag, body, properties. Raises Malformed."""
+    """Yield flag, body and properties of the messages of a batch body; raises Malformed."""
     at = 0
     while at < len(body):
         if len(body) - at < _BATCH.size + 2:
@@ -108,16 +116,16 @@ def batch(body: bytes) -> Iterator[tuple[int, bytes, bytes]]:
 
 
 def read_properties(data: bytes) -> dict[str, str]:
-    """Properties as a dictionary, in order."""
+    """Decode properties, in order."""
     pairs = (item.partition("\x01") for item in data.decode(errors="surrogateescape").split("\x02") if item)
     return {name: value for name, _, value in pairs}
 
 
 def write_properties(properties: dict[str, str]) -> bytes:
-    """The other way."""
+    """Encode properties."""
     return "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode(errors="surrogateescape")
 
 
 def offset_id(host: tuple[str, int], commit_offset: int) -> str:
-    """The id that names a message by broker and place in the commit log."""
+    """Return the id that names a message by broker and offset in the commit log."""
     return (socket.inet_aton(host[0]) + struct.pack(">iq", host[1], commit_offset)).hex().upper()

@@ -1,4 +1,4 @@
-"""Topics, their queues, and the messages in them; a slave's are copies of its master's."""
+"""Keeps topics, their queues, and the messages in them; a slave's are copies of its master's."""
 
 from __future__ import annotations
 
@@ -16,16 +16,21 @@ READ, WRITE = 4, 2
 
 
 class Home(Protocol):
-    """The broker that has them: `node.Node`."""
+    """The broker that has the queues: `node.Node`."""
 
     store: Store
     replicas: list[Any]
 
     @property
-    def slave(self) -> bool: ...
+    def slave(self) -> bool:
+        """Return whether it is a slave."""
+
     @property
-    def broker_host(self) -> tuple[str, int]: ...
-    def touch(self, topic: str | None) -> None: ...
+    def broker_host(self) -> tuple[str, int]:
+        """Return host and port, which are part of message ids."""
+
+    def touch(self, topic: str | None) -> None:
+        """Note that a topic was made or changed, or (None) that one was deleted."""
 
 
 class Queues:
@@ -33,7 +38,7 @@ class Queues:
 
     Attributes:
         topics: name to {"queues", "perm"}; kept with the store.
-        removed: up to where a queue's records are deleted while somebody reads them, by topic and queue.
+        removed: offset below which a queue's messages are being deleted while they are read, by topic and queue.
         held: where each queue seems to end while `hold` is in force: real brokers acknowledge before their queues show a message.
     """
 
@@ -47,7 +52,7 @@ class Queues:
         self._load()
 
     def _load(self) -> None:
-        """What was stored before is where it was in the commit log."""
+        """Rebuild the commit log's index from the stored messages."""
         found: list[tuple[tuple[int, str, int, int], int]] = []
         for topic in self._node.store.topics:
             for queue, log in self._node.store.partitions(topic).items():
@@ -60,10 +65,10 @@ class Queues:
         self._commit = place[0] + size
 
     def create(self, topic: str, queues: int, perm: int = READ | WRITE, attributes: str | None = None) -> None:
-        """Make a topic or change it; queues are only ever added to the store.
+        """Create a topic or change it; queues are only ever added to the store.
 
         Args:
-            attributes: ``+name=value,…``; they stay what they are when the topic is changed.
+            perm: READ, WRITE or both. attributes: ``+name=value,…``; without them, those of the topic stay when it is changed.
         """
         pairs = [item.removeprefix("+").partition("=") for item in (attributes or "").split(",") if item]
         kept = {name: value for name, _, value in pairs} or self.topics.get(topic, {}).get("attributes", {})
@@ -72,21 +77,21 @@ class Queues:
         self._node.touch(topic)
 
     def delete(self, topic: str) -> None:
-        """Forget a topic and its messages."""
+        """Delete a topic and its messages."""
         if self.topics.pop(topic, None) is not None:
             self._node.touch(None)
         self._node.store.delete(topic)
 
     def log(self, topic: str, queue: int) -> PartitionLog | None:
-        """A queue's log, or None. A slave shows what it has, before and after it knows the topic."""
+        """Return a queue's log, or None. A slave shows what it has, even before it knows the topic or after it is deleted."""
         return self._node.store.log(topic, queue) if topic in self.topics or self._node.slave else None
 
     def logs(self, topic: str) -> dict[int, PartitionLog]:
-        """All logs of a topic, by queue."""
+        """Return all logs of a topic, by queue."""
         return self._node.store.partitions(topic) if topic in self.topics or self._node.slave else {}
 
     def append(self, queue: int, message: stored.Message) -> tuple[int, int]:
-        """Store one message; returns its queue offset and its place in the commit log."""
+        """Store one message; returns its queue offset and its offset in the commit log."""
         log = self._node.store.log(message.topic, queue)
         assert log is not None, "checked by the caller"
         now = int(time.time() * 1000)
@@ -100,11 +105,11 @@ class Queues:
 
     @property
     def written(self) -> int:
-        """Where the commit log ends."""
+        """Return the end of the commit log."""
         return self._commit
 
     def since(self, commit_offset: int) -> Iterator[tuple[int, str, int, int, Entry]]:
-        """What is stored from a place in the commit log on, and still there: place, topic, queue, offset, entry."""
+        """Yield what is stored from an offset of the commit log on, and still there: that offset, topic, queue, queue offset, entry."""
         for place, topic, queue, offset in self._places[bisect_left(self._places, (commit_offset, "", 0, 0)) :]:
             log = self._node.store.log(topic, queue)
             entry = log.entry(offset) if log is not None else None
@@ -112,14 +117,14 @@ class Queues:
                 yield place, topic, queue, offset, entry
 
     def copy(self, place: int, topic: str, queue: int, offset: int, entry: Entry) -> None:
-        """Keep a message that the master stored. One that its queue here has passed is not shown: the topic was made anew there."""
+        """Store a message of the master's. One before the end of its queue here is not shown: the topic was made again there."""
         log = self._node.store.create(topic, 1, first=queue)[queue]
         self._keep((place, topic, queue, offset), len(entry.data))
         if offset >= log.end:
             log.append(entry.data, timestamp=entry.timestamp, base=offset)
 
     def hold(self) -> None:
-        """From now on queues do not show what is stored, though it is acknowledged, until `show`."""
+        """Do not show in the queues what is stored from now on, though it is acknowledged, until `show`."""
         self._shown = self._commit
         self.held = {(topic, queue): log.end for topic in self.topics for queue, log in self._node.store.partitions(topic).items()}
 
@@ -128,15 +133,15 @@ class Queues:
         self.held = None
 
     def end(self, topic: str, queue: int, log: PartitionLog) -> int:
-        """Where a queue ends for those who ask."""
+        """Return where a queue ends, as clients see it."""
         return log.end if self.held is None else self.held.get((topic, queue), log.start)
 
     def progress(self) -> tuple[int, int]:
-        """Bytes of the log, and how many of them the queues do not show yet."""
+        """Return the bytes of the log, and how many of them the queues do not show yet."""
         return self._commit, 0 if self.held is None else self._commit - self._shown
 
     def at(self, commit_offset: int) -> bytes | None:
-        """The stored message at a place in the commit log."""
+        """Return the stored message at an offset of the commit log, or None."""
         index = bisect_right(self._places, (commit_offset, "\U0010ffff", 0, 0)) - 1
         if index < 0 or self._places[index][0] != commit_offset:
             return None

@@ -1,4 +1,7 @@
-"""The dev broker's ZooKeeper: one server with sessions, ephemeral and sequential nodes, watches of every kind, multi and access lists."""
+"""Serves ZooKeeper's protocol in the dev broker: sessions, ephemeral and sequential nodes, all kinds of watches, multi and access lists.
+
+It is one server, or an ensemble whose members share one tree.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Who a connection is, and whether an access list lets it do something.
+"""Identifies clients, and checks access lists.
 
-What it is: the schemes ``world``, ``ip``, ``digest`` and ``auth`` as real servers read them. Must not: know a connection or a node.
+It has the schemes ``world``, ``ip``, ``digest`` and ``auth`` as real servers read them. This module knows no connection or node.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ READ, WRITE, CREATE, DELETE, ADMIN = 1, 2, 4, 8, 16
 
 
 def identity(scheme: str, credential: bytes) -> Id:
-    """The identity that an AuthPacket gives; raises AuthFailed."""
+    """Return the identity that an AuthPacket gives; raises AuthFailed."""
     if scheme != "digest":
         raise AuthFailed(scheme)
     text = credential.decode("utf-8", "replace")
@@ -26,7 +26,11 @@ def identity(scheme: str, credential: bytes) -> Id:
 
 
 def fixed(acl: tuple[ACL, ...] | None, identities: list[Id]) -> tuple[ACL, ...]:
-    """The list as it is kept: ``auth`` stands for every identity that the connection gave. Raises InvalidACL."""
+    """Return the list as it is stored: ``auth`` is replaced by every identity that the connection gave.
+
+    Raises:
+        InvalidAcl: the list is empty, has a scheme that is not known, or ``auth`` without an identity.
+    """
     if not acl:
         raise InvalidAcl("empty")
     kept: list[ACL] = []
@@ -39,13 +43,13 @@ def fixed(acl: tuple[ACL, ...] | None, identities: list[Id]) -> tuple[ACL, ...]:
             kept += mine
         elif _VALID.get(scheme or "", _never)(name or ""):
             kept.append(ACL(perms=perms, id=Id(scheme=scheme, id=name)))
-        else:  # "sasl", "x509" and "super", too: a server knows them only where it has been told to
+        else:  # "sasl", "x509" and "super", too: a server knows them only where they are configured
             raise InvalidAcl(f"{scheme}:{name}")
     return tuple(kept)
 
 
 def shown(acl: tuple[ACL, ...], identities: list[Id]) -> tuple[ACL, ...]:
-    """The list as it is told: who may not change it sees no digests."""
+    """Return the list as a client gets it: without the right to change it, it has no digests."""
     if allows(acl, ADMIN, identities):
         return acl
     return tuple(
@@ -54,13 +58,13 @@ def shown(acl: tuple[ACL, ...], identities: list[Id]) -> tuple[ACL, ...]:
 
 
 def demand(acl: tuple[ACL, ...], perm: int, identities: list[Id]) -> None:
-    """Raise NoAuth unless one of the identities may."""
+    """Raise NoAuth unless one of the identities has the permission."""
     if not allows(acl, perm, identities):
         raise NoAuth("")
 
 
 def allows(acl: tuple[ACL, ...], perm: int, identities: list[Id]) -> bool:
-    """Whether one of the identities may."""
+    """Return whether one of the identities has the permission."""
     return any(item.perms & perm and (item.id.scheme == "world" or any(_matches(item.id, who) for who in identities)) for item in acl)
 
 

@@ -1,7 +1,7 @@
-"""Members of the embedded ensemble: what each of them does not do, beside one tree that all show.
+"""Holds how each member of the embedded ensemble misbehaves; all of them show one tree.
 
-What it is: sans-IO state. The members share nodes, watches and sessions, so what one has taken the others show at once: no member is
-really behind, or without a quorum. It behaves so to who connects.
+This is sans-IO state. The members share nodes, watches and sessions, so what one has written the others show at once: no member is
+really behind, or without a quorum. It only behaves so to clients that connect.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Member:
-    """One of them.
+    """One member.
 
     Attributes:
-        read_only: it has no quorum: it takes those who are content with that, and no writes.
-        wants_identity: it serves no client without one, pings included.
-        behind: so many transactions it has not heard of: it takes nobody who has seen them.
+        read_only: it has no quorum: it accepts only clients that allow that, and no writes.
+        wants_identity: it serves no client without an identity, pings included.
+        behind: number of transactions that it has missed: it accepts no client that has seen them.
         local: sessions that it has opened without a quorum, which no other member knows.
     """
 
@@ -27,5 +27,5 @@ class Member:
 
 
 def named(count: int) -> dict[str, Member]:
-    """So many, by the names of their listeners: ``main``, ``member-2`` …"""
+    """Make this many members; their listeners are ``main``, ``member-2``, ``member-3`` and so on."""
     return {"main" if number == 1 else f"member-{number}": Member() for number in range(1, count + 1)}

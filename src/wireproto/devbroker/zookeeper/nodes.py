@@ -1,13 +1,13 @@
-"""The tree of nodes as a server keeps it: every change a transaction that can be undone, every stat as real servers count it.
+"""Keeps the tree of nodes as a server does: every change can be undone, and stats are counted as in real servers.
 
-What it is: sans-IO state. A change returns what it made, the events it raises, and how to take it back, so that a multi is a list of
-changes that are taken back when one of them fails. Counters:
+This is sans-IO state. A change returns what it made, the events it raises, and a function that undoes it, so that a multi is a list of
+changes that are undone when one of them fails. Counters:
 
     version    writes of the data          aversion   writes of the access list
     cversion   creations + deletions of children; the next sequential child gets the number of creations
     mzxid      last write, or creation     pzxid      last creation or deletion of a child, or own creation
 
-Must not: know a connection or a clock.
+This module knows no connection or clock.
 """
 
 from __future__ import annotations
@@ -32,14 +32,20 @@ OPEN = (ACL(perms=31, id=Id(scheme="world", id="anyone")),)
 _ILLEGAL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]|//|/\\.\\.?(?:/|$)|^[^/]|^$|.+/$")
 
 Event = tuple[EventType, str, tuple[ACL, ...]]
-"""What happened, to which node, and who may read it: nobody else is told."""
+"""Type and path of an event, and the node's access list: only clients that may read the node get the event."""
 SPECIAL = ("/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config")
 Undo = Callable[[], None]
 
 
 @dataclass(slots=True)
 class Node:
-    """One node."""
+    """One node.
+
+    Attributes:
+        czxid, ctime, mzxid, mtime, pzxid, version, aversion: as in Stat; times are milliseconds since 1970.
+        owner: session of an ephemeral node, else 0. created: number of children that were ever created.
+        container: whether it is deleted with its last child. ttl: milliseconds, None: it has no time to live.
+    """
 
     data: bytes | None
     acl: tuple[ACL, ...]
@@ -57,6 +63,7 @@ class Node:
     children: dict[str, None] = field(default_factory=dict)
 
     def stat(self) -> Stat:
+        """Return the node's Stat."""
         return Stat(
             czxid=self.czxid,
             mzxid=self.mzxid,
@@ -73,7 +80,7 @@ class Node:
 
 
 def split(path: str) -> tuple[str, str]:
-    """Parent and name."""
+    """Return parent and name of a path."""
     above, _, name = path.rpartition("/")
     return above or "/", name
 
@@ -90,31 +97,33 @@ class Nodes:
         self._nodes: dict[str, Node] = {"/": Node(b"", OPEN, 0, 0, 0, 0, 0)}
         for path in ("/zookeeper", "/zookeeper/config", "/zookeeper/quota"):
             self.create(path, b"", OPEN, int(CreateMode.PERSISTENT), 0, 0)
-        self._nodes["/"].created = 0  # a new server's root has not counted them
+        self._nodes["/"].created = 0  # a new server's root does not count them
 
     def __len__(self) -> int:
         return len(self._nodes)
 
     def items(self) -> Iterator[tuple[str, Node]]:
-        """Every node with its path, parents first."""
+        """Return every node with its path, parents first."""
         return iter(sorted(self._nodes.items()))
 
     def find(self, path: str) -> Node | None:
+        """Return a node, or None."""
         return self._nodes.get(path or "/")
 
     def get(self, path: str) -> Node:
+        """Return a node; raises NoNode."""
         node = self._nodes.get(path or "/")
         if node is None:
             raise NoNode(path)
         return node
 
     def below(self, path: str) -> int:
-        """How many nodes lie below."""
+        """Return the number of nodes below a path."""
         prefix = path.rstrip("/") + "/"
         return sum(1 for other in self._nodes if other.startswith(prefix) and other != "/")
 
     def restore(self, path: str, node: Node) -> None:
-        """Put back what was written down, parents first."""
+        """Put back a node that was saved, parents first."""
         self._nodes[path] = node
         if node.container or node.ttl is not None:
             self.mortal.add(path)
@@ -127,7 +136,15 @@ class Nodes:
     def create(
         self, path: str, data: bytes | None, acl: tuple[ACL, ...], mode: int, zxid: int, now: int, *, owner: int = 0, ttl: int | None = None
     ) -> tuple[str, Node, list[Event], Undo]:
-        """Make a node; sequential modes complete the path."""
+        """Create a node; sequential modes complete the path.
+
+        Args:
+            zxid: of the transaction. now: milliseconds since 1970. owner: session, for ephemeral modes. ttl: milliseconds.
+        Returns:
+            its path, the node, events, and a function that undoes it.
+        Raises:
+            BadArguments, NodeExists, NoNode, NoChildrenForEphemerals.
+        """
         sequential = mode in (CreateMode.PERSISTENT_SEQUENTIAL, CreateMode.EPHEMERAL_SEQUENTIAL, CreateMode.PERSISTENT_SEQUENTIAL_WITH_TTL)
         if _ILLEGAL.search(path + "1" if sequential else path) and path != "/":
             raise BadArguments(path)
@@ -163,6 +180,11 @@ class Nodes:
         return path, node, [(EventType.NODE_CREATED, path, acl), (EventType.NODE_CHILDREN_CHANGED, above, parent.acl)], undo
 
     def delete(self, path: str, version: int, zxid: int) -> tuple[Node, list[Event], Undo]:
+        """Delete a node; returns it, events, and a function that undoes it.
+
+        Raises:
+            BadArguments, NoNode, BadVersion, NotEmpty.
+        """
         node = self._nodes.get(path)
         if not path or path in SPECIAL:
             raise BadArguments(path)
@@ -186,6 +208,11 @@ class Nodes:
         return node, [(EventType.NODE_DELETED, path, node.acl), (EventType.NODE_CHILDREN_CHANGED, above, parent.acl)], undo
 
     def set_data(self, path: str, data: bytes | None, version: int, zxid: int, now: int) -> tuple[Node, list[Event], Undo]:
+        """Write a node's data; returns the node, events, and a function that undoes it.
+
+        Raises:
+            NoNode, BadVersion.
+        """
         node = self.check(path, version)
         before = node.data, node.version, node.mzxid, node.mtime
         node.data, node.version, node.mzxid, node.mtime = data, node.version + 1, zxid, now
@@ -196,6 +223,7 @@ class Nodes:
         return node, [(EventType.NODE_DATA_CHANGED, path or "/", node.acl)], undo
 
     def set_acl(self, path: str, acl: tuple[ACL, ...], version: int) -> Node:
+        """Write a node's access list; raises NoNode, BadVersion."""
         node = self.get(path)
         if version not in (-1, node.aversion):
             raise BadVersion(path)
@@ -203,6 +231,7 @@ class Nodes:
         return node
 
     def check(self, path: str, version: int) -> Node:
+        """Return a node that has this version (-1: any); raises NoNode, BadVersion."""
         node = self.get(path)
         if version not in (-1, node.version):
             raise BadVersion(path)

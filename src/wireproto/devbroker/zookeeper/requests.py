@@ -1,8 +1,7 @@
-"""What each operation does: the record is read, access is checked, the tree is changed or read, the reply's body is written.
+"""Implements each operation: decodes the record, checks access, changes or reads the tree, and encodes the reply's body.
 
-What it is: the server's table of operations. A write raises events, which the caller sends before the reply. Errors are raised as the
-codes of ``wireproto.zookeeper.codes``; a multi takes back what it did when one of its operations fails, and answers with the list of
-errors.
+`Requests` has the server's table of operations. A write raises events, which the caller sends before the reply. Errors are raised as the
+codes of ``wireproto.zookeeper.codes``; a multi undoes its changes when one of its operations fails, and answers with the list of errors.
 """
 
 from __future__ import annotations
@@ -58,10 +57,11 @@ class Requests:
         }
 
     def address_identity(self, peer: str) -> m.Id:
+        """Return the ``ip`` identity of an address."""
         return m.Id(scheme="ip", id=peer.rpartition(":")[0])
 
     def serve(self, client: Client, code: int, frame: bytes, at: int) -> Reply:
-        """The body of the reply, and what the request changed."""
+        """Return the reply's body, and the events of what the request changed; raises the operation's error."""
         read = self._reads.get(code)
         if read is not None:
             return read(client, frame, at), []
@@ -109,7 +109,7 @@ class Requests:
         if asked.flags not in allowed or (ttl is not None and not 0 < ttl <= MAX_TTL):
             raise BadArguments(asked.path)
         if asked.path.startswith("/zookeeper/quota/"):
-            raise Unimplemented(asked.path)  # a limit that limits nothing would be believed
+            raise Unimplemented(asked.path)  # a quota that is stored and limits nothing would mislead
         acl = access.fixed(asked.acl, client.identities)
         above = self._nodes.find(asked.path.rpartition("/")[0] or "/")
         if above is not None:
@@ -124,7 +124,7 @@ class Requests:
         return m.Create2Response(path=path, stat=node.stat()).encode(), events, undo, at
 
     def _owned(self, node: Node, path: str, made: bool, undo: Undo) -> Undo:
-        """Keep the owner's list of ephemeral nodes in step."""
+        """Update the owner's list of ephemeral nodes, also when the change is undone."""
         if not node.owner:
             return undo
         session = next((session for session in self._side.sessions if session.id == node.owner), None)
@@ -185,7 +185,11 @@ class Requests:
             undo()
 
     def reap(self, now: int) -> None:
-        """Delete containers whose last child is gone, and nodes whose time to live is over."""
+        """Delete containers whose last child is gone, and nodes whose time to live is over.
+
+        Args:
+            now: milliseconds since 1970.
+        """
         for path in sorted(self._nodes.mortal):
             node = self._nodes.find(path)
             if node is None or not (node.container or node.ttl is not None):
@@ -310,7 +314,7 @@ class Requests:
         return b""
 
     def _arm(self, client: Client, asked: m.SetWatches | m.SetWatches2) -> None:
-        """Set watches again, or tell at once what happened since the client's last transaction."""
+        """Set watches again, or send at once the events of what happened since the client's last transaction."""
         since, who = asked.relative_zxid, client.connection
         for path in asked.data_watches or ():
             node = self._nodes.find(path)
@@ -348,7 +352,7 @@ def _failed(code: int) -> bytes:
 
 
 def _skip(code: int, frame: bytes, at: int) -> int:
-    """Pass over an operation of a multi that is not done."""
+    """Return the offset after an operation of a multi that is not executed."""
     if code == DELETE:
         return m.DeleteRequest.decode_from(frame, start=at)[1]
     if code == SET:

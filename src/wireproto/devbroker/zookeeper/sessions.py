@@ -1,6 +1,6 @@
-"""Sessions as a server keeps them: who is alive, with which password, and whose nodes go when it is not.
+"""Keeps sessions as a server does: their passwords, when each was last heard from, and their ephemeral nodes.
 
-What it is: sans-IO state; time is passed in. Must not: know a connection beyond the object it is given.
+This is sans-IO state; time is passed in. This module does not use the connection objects that it is given.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ LOWEST, HIGHEST = 0.2, 60.0
 
 @dataclass(slots=True)
 class ServerSession:
-    """One session."""
+    """One session.
+
+    Attributes:
+        timeout: seconds. heard: when the last frame came, of `time.monotonic`.
+        connection: the current one, or None. ephemerals: paths of its ephemeral nodes.
+    """
 
     id: int
     password: bytes
@@ -34,7 +39,11 @@ class Sessions:
         self._next = first
 
     def open(self, timeout: float, now: float) -> ServerSession:
-        """A new one; the time-out wanted is clamped."""
+        """Open a session; its time-out is kept within `LOWEST` and `HIGHEST`.
+
+        Args:
+            timeout: seconds. now: of `time.monotonic`.
+        """
         number = self._next
         self._next += 1
         password = hashlib.sha256(b"dev broker" + number.to_bytes(8, "big")).digest()[:16]
@@ -43,19 +52,20 @@ class Sessions:
         return session
 
     def find(self, number: int, password: bytes) -> ServerSession | None:
-        """The session to go on with; None when it is gone or the password is another."""
+        """Return the session of this id; None when it is gone or has another password."""
         session = self._by_id.get(number)
         return session if session is not None and session.password == password else None
 
     def end(self, number: int) -> ServerSession | None:
+        """Remove a session and return it, or None."""
         return self._by_id.pop(number, None)
 
     def silent(self, now: float) -> list[ServerSession]:
-        """Those whose time is over."""
+        """Return the sessions whose time-out is over."""
         return [session for session in self._by_id.values() if now - session.heard > session.timeout]
 
     def touch_all(self, now: float) -> None:
-        """The server was away: everybody gets their whole time again, as after an election."""
+        """Start every session's time-out again, as after an election: the server was away."""
         for session in self._by_id.values():
             session.heard = now
 

@@ -1,6 +1,6 @@
-"""The ZooKeeper side: handshake, frames, replies, events, and the clock that ends sessions and reaps nodes.
+"""Serves ZooKeeper's connections: handshake, frames, replies, events, and the clock that ends sessions and reaps nodes.
 
-What it is: everything of the protocol that has to do with connections; what an operation does stands in `requests`.
+`requests` implements the operations.
 
     first frame   ConnectRequest (44 or 45 bytes) -> ConnectResponse (36 or 37); time-out 0: the session is gone
                                                   -> ReplyHeader (16 bytes): refused; only where a fault says so
@@ -36,9 +36,9 @@ MARSHALLING, UNIMPLEMENTED, SESSION_GONE, AUTH_FAILED, NOT_READ_ONLY, WANTS_IDEN
 WRITES = (1, 2, 5, 7, 9, 14, 15, 16, 19, 20, 21)
 GONE = ConnectResponse(protocol_version=0, time_out=0, session_id=0, passwd=bytes(16), read_only=False).encode()
 VERSION = "3.9.5"
-"""The one that it answers as: clients ask for it before they use what is newer than the oldest servers."""
+"""The version that it announces: clients ask for it before they use features that the oldest servers lack."""
 REAP = 0.1
-"""Seconds between looks at the sessions' time and at nodes to reap."""
+"""Seconds between checks of the sessions' time-outs and of nodes to reap."""
 
 
 class ZooKeeperSide(ZooKeeperState):
@@ -55,15 +55,18 @@ class ZooKeeperSide(ZooKeeperState):
             self.zxid = snapshot.load(self.store.folder, self.nodes)
 
     async def start(self) -> None:
+        """Open each member's listener, and start the timer that ends sessions."""
         self.sessions.touch_all(time.monotonic())
         self._reaper = asyncio.get_running_loop().create_task(self._reap())
         for name in self.members:
             await self.listen(name)
 
     def place(self) -> str:
+        """Return the addresses of all members, separated by commas."""
         return ",".join(self.address(name) for name in self.members)
 
     async def stopped(self) -> None:
+        """Stop the timer, and save the tree where there is a folder."""
         if self._reaper is not None:
             self._reaper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -75,6 +78,7 @@ class ZooKeeperSide(ZooKeeperState):
     # -- connections --------------------------------------------------------------------------------------------------------
 
     async def serve(self, connection: Connection) -> None:
+        """Shake hands, and answer each request."""
         first = await connection.next()
         if first is None:
             return
@@ -107,7 +111,7 @@ class ZooKeeperSide(ZooKeeperState):
                 connection.send(ReplyHeader(xid=0, zxid=0, err=fault.code).encode())
             return None
         if asked.last_zxid_seen > max(self.zxid - member.behind, 0):
-            return None  # this client has seen a later state than ours: it must find another server
+            return None  # this client has seen a later state than this server: it must find another one
         if member.read_only and not asked.read_only:
             return None  # this client needs a server with a quorum
         now = time.monotonic()
@@ -170,7 +174,7 @@ class ZooKeeperSide(ZooKeeperState):
         return goes_on
 
     def word(self, first: bytes) -> bytes | None:
-        """The answer to a four-letter word, or None when these bytes are none."""
+        """Return the answer to a four-letter word, or None when these bytes are none."""
         sessions = len(list(self.sessions))
         answers = {
             b"ruok": "imok",
@@ -189,9 +193,12 @@ class ZooKeeperSide(ZooKeeperState):
     def restrict(
         self, name: str | None = None, *, read_only: bool | None = None, wants_identity: bool | None = None, behind: int | None = None
     ) -> None:
-        """Have a member, or all of them, be without a quorum, serve no client without an identity, or be behind; or be so no more.
+        """Change how members behave, and close their clients' connections.
 
-        Who is connected there is sent away.
+        Args:
+            name: the member's listener; None: all members.
+            read_only: be without a quorum. wants_identity: serve no client without an identity. behind: have missed this many transactions.
+                None leaves a setting as it is.
         """
         for member in self.members.values() if name is None else [self.members[name]]:
             if read_only is False:

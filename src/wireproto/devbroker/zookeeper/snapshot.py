@@ -1,6 +1,6 @@
-"""The tree in a folder: written when the dev broker stops, read when it starts. Ephemeral nodes go with their sessions.
+"""Saves the tree in a folder: written when the dev broker stops, read when it starts. Ephemeral nodes go with their sessions.
 
-One JSON object a line: first ``{"zxid": …}``, then a node each, parents first.
+One JSON object a line: first ``{"zxid": …}``, then one for each node, parents first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def save(folder: Path, nodes: Nodes, zxid: int) -> None:
 
 
 def load(folder: Path, nodes: Nodes) -> int:
-    """Read them back; returns the last zxid."""
+    """Read the nodes; returns the last zxid."""
     path = folder / FILE
     if not path.exists():
         return 0

@@ -1,4 +1,4 @@
-"""What the ZooKeeper side knows: nodes, watches, sessions, and how far it is. Operations are given this much of it."""
+"""Holds the state of the ZooKeeper side that operations use: nodes, watches, sessions, and the last zxid."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVENT_XID = -1
 
 
 class Client:
-    """What a connection is to the server once its handshake is done."""
+    """A connection after its handshake: its session and identities."""
 
     def __init__(self, connection: Connection, session: ServerSession, identities: list[Id]) -> None:
         self.connection = connection
@@ -32,7 +32,11 @@ class Client:
 
 
 class ZooKeeperState(Side):
-    """One server's state."""
+    """One server's state.
+
+    Attributes:
+        nodes: the tree. watches: by connection. sessions: by id. zxid: of the last transaction. clients: by connection.
+    """
 
     protocol: ClassVar[str] = "zookeeper"
     cap: ClassVar[int] = 0xFFFFF
@@ -46,18 +50,26 @@ class ZooKeeperState(Side):
         self.clients: dict[Connection, Client] = {}
 
     def tell(self, events: list[Event], zxid: int | None = None) -> None:
-        """Send the events of a change to whoever watches, and may read the node."""
+        """Send the events of a change to the connections that watch and may read the node.
+
+        Args:
+            zxid: in the events; None: the last one.
+        """
         for connection, (kind, path, acl) in self.watches.fired(events):
             client = self.clients.get(connection)
             if client is not None and access.allows(acl, access.READ, client.identities):
                 self.send_event(connection, int(kind), path, self.zxid if zxid is None else zxid)
 
     def send_event(self, connection: Connection, kind: int, path: str, zxid: int) -> None:
+        """Send one event."""
         header = ReplyHeader(xid=EVENT_XID, zxid=zxid, err=0).encode()
         connection.send(header, WatcherEvent(type=kind, state=int(KeeperState.SYNC_CONNECTED), path=path).encode())
 
     def end_session(self, number: int, keep: Connection | None = None) -> bool:
-        """Delete a session's ephemeral nodes and cut its connection (but `keep`); whether there was one. Tests call it to expire one."""
+        """Delete a session's ephemeral nodes and cut its connection (but `keep`); returns whether there was one.
+
+        Tests call it to expire a session.
+        """
         session = self.sessions.end(number)
         if session is None:
             return False

@@ -1,12 +1,12 @@
-"""The server's watches: which connection wants to hear of which node.
+"""Keeps the server's watches: which connection watches which node.
 
-What it is: sans-IO state, by connection, since a watch ends with the connection that set it (clients arm theirs again).
+This is sans-IO state, by connection, since a watch ends with the connection that set it (clients set theirs again).
 
     data, child   one-shot; an exists call on a missing node is a data watch
     persistent    of one node (and its list of children); stays
-    recursive     of a node and all below; stays, and hears nothing of lists of children
+    recursive     of a node and all below; stays, and gets no events of lists of children
 
-Must not: write to a connection.
+This module does not write to a connection.
 """
 
 from __future__ import annotations
@@ -29,22 +29,27 @@ _TYPES: dict[int, tuple[int, ...]] = {
 
 
 class Watches(Generic[C]):
-    """Four books: path to connections."""
+    """The watches of each kind: connections by path."""
 
     def __init__(self) -> None:
         self._books: tuple[dict[str, set[C]], ...] = ({}, {}, {}, {})
 
     def add(self, kind: int, path: str, who: C) -> None:
+        """Add a watch of this kind."""
         self._books[kind].setdefault(path or "/", set()).add(who)
 
     def drop(self, who: C) -> None:
-        """A connection is gone."""
+        """Remove all watches of a connection."""
         for book in self._books:
             for path in [path for path, watchers in book.items() if who in watchers]:
                 self._discard(book, path, who)
 
     def remove(self, watcher_type: int, path: str, who: C, *, only_look: bool = False) -> bool:
-        """Take a connection's watches of this type off a path; whether there was one."""
+        """Remove a connection's watches of this type from a path; returns whether there was one.
+
+        Args:
+            only_look: do not remove them.
+        """
         found = False
         for kind in _TYPES.get(watcher_type, ()):
             book = self._books[kind]
@@ -55,20 +60,20 @@ class Watches(Generic[C]):
         return found
 
     def fired(self, events: Iterable[Event]) -> list[tuple[C, Event]]:
-        """Who hears of these events, in order; one-shot watches are gone after it."""
-        told: list[tuple[C, Event]] = []
+        """Return (connection, event) for these events, in order, and remove one-shot watches."""
+        found: list[tuple[C, Event]] = []
         for event in events:
             kind, path, _ = event
-            hearers: dict[C, None] = {}
+            watching: dict[C, None] = {}
             if kind != EventType.NODE_CHILDREN_CHANGED:
-                hearers.update(dict.fromkeys(self._books[DATA].pop(path, ())))
+                watching.update(dict.fromkeys(self._books[DATA].pop(path, ())))
                 for above in _self_and_above(path):
-                    hearers.update(dict.fromkeys(self._books[RECURSIVE].get(above, ())))
+                    watching.update(dict.fromkeys(self._books[RECURSIVE].get(above, ())))
             if kind in (EventType.NODE_CHILDREN_CHANGED, EventType.NODE_DELETED):
-                hearers.update(dict.fromkeys(self._books[CHILD].pop(path, ())))
-            hearers.update(dict.fromkeys(self._books[PERSISTENT].get(path, ())))
-            told += ((who, event) for who in hearers)
-        return told
+                watching.update(dict.fromkeys(self._books[CHILD].pop(path, ())))
+            watching.update(dict.fromkeys(self._books[PERSISTENT].get(path, ())))
+            found += ((who, event) for who in watching)
+        return found
 
     @staticmethod
     def _discard(book: dict[str, set[C]], path: str, who: C) -> None:
