@@ -51,7 +51,7 @@ class Group:
         pending: member ids that were given out and have not joined.
         offsets: committed ones, (offset, leader epoch, metadata) by partition.
         pending_offsets: of open transactions, by producer id and partition, each with its number.
-        told: the number of each offset in `offsets`: as in Kafka's log the one sent last counts, not that of the transaction committed
+        applied: the number of each offset in `offsets`: as in Kafka's log the one sent last counts, not that of the transaction committed
             last.
         numbers: counts the offsets that were sent. timer: ends the join phase.
         unstable: behave as if a transaction that commits offsets were open.
@@ -67,7 +67,7 @@ class Group:
     pending: set[str] = field(default_factory=set)
     offsets: dict[tuple[str, int], tuple[int, int, str]] = field(default_factory=dict)
     pending_offsets: dict[int, dict[tuple[str, int], tuple[int, tuple[int, int, str]]]] = field(default_factory=dict)
-    told: dict[tuple[str, int], int] = field(default_factory=dict)
+    applied: dict[tuple[str, int], int] = field(default_factory=dict)
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     timer: asyncio.TimerHandle | None = None
     unstable: bool = False
@@ -90,14 +90,14 @@ class Group:
     def settle(self, producer: int, *, committed: bool) -> None:
         """End this producer's transaction: its offsets are committed or dropped."""
         for key, (number, value) in self.pending_offsets.pop(producer, {}).items():
-            if committed and number > self.told.get(key, 0):
-                self.offsets[key], self.told[key] = value, number
+            if committed and number > self.applied.get(key, 0):
+                self.offsets[key], self.applied[key] = value, number
 
     def keep(self, topic: str, partition: int, value: tuple[int, int, str], producer: int | None = None) -> None:
         """Commit an offset (with its epoch and metadata), now or with this producer's transaction."""
         key, number = (topic, partition), next(self.numbers)
         if producer is None:
-            self.offsets[key], self.told[key] = value, number
+            self.offsets[key], self.applied[key] = value, number
         else:
             self.pending_offsets.setdefault(producer, {})[key] = number, value
 

@@ -64,16 +64,16 @@ class Sessions:
         kept.epoch = 1 if kept.epoch == 0x7FFFFFFF else kept.epoch + 1
         return Fetching(self, dict(kept.wanted), kept, new=False)
 
-    def keep(self, wanted: Wanted, told: dict[Key, tuple[int, int]]) -> int:
+    def keep(self, wanted: Wanted, sent: dict[Key, tuple[int, int]]) -> int:
         """Make a session and return its id; 0: there are `places` already.
 
         Args:
-            wanted: the partitions. told: high watermark and start that the client was sent, by partition.
+            wanted: the partitions. sent: high watermark and start that the client was sent, by partition.
         """
         if len(self._kept) >= self.places:
             return 0
         self._last += 1
-        self._kept[self._last] = Kept(self._last, wanted, told)
+        self._kept[self._last] = Kept(self._last, wanted, sent)
         return self._last
 
 
@@ -81,19 +81,19 @@ class Kept:
     """One client's session.
 
     Attributes:
-        wanted: the partitions, in order. told: high watermark and start that it was last sent, by partition.
+        wanted: the partitions, in order. sent: high watermark and start that it was last sent, by partition.
     """
 
-    def __init__(self, number: int, wanted: Wanted, told: dict[Key, tuple[int, int]]) -> None:
+    def __init__(self, number: int, wanted: Wanted, sent: dict[Key, tuple[int, int]]) -> None:
         self.id, self.epoch = number, 1
-        self.wanted, self.told = wanted, told
+        self.wanted, self.sent = wanted, sent
 
     def change(self, named: Wanted, forgotten: Iterable[Key]) -> None:
         """Add or replace partitions (new ones at the end), and remove the forgotten ones."""
         self.wanted.update(named)
         for key in forgotten:
             self.wanted.pop(key, None)
-            self.told.pop(key, None)
+            self.sent.pop(key, None)
 
     def news(self, key: Key, part: Any) -> bool:
         """Return whether a partition must be in the answer; if so, note what the client is sent."""
@@ -101,9 +101,9 @@ class Kept:
         there = bool(part.records) or part.error_code or part.diverging_epoch.end_offset >= 0
         if part.records:
             self.wanted[key] = self.wanted.pop(key)
-        if not there and self.told.get(key) == now:
+        if not there and self.sent.get(key) == now:
             return False
-        self.told[key] = (-1, -1) if part.error_code else now
+        self.sent[key] = (-1, -1) if part.error_code else now
         return True
 
 
