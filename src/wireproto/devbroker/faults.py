@@ -63,8 +63,7 @@ class Faults:
     """The faults of one protocol, oldest first; thread-safe.
 
     In each method, `message` is the vendor's name of the request (None: any), `times` how often the fault applies (-1: for ever), and
-    `when` a
-    test of the request's facts. All return the fault, so that `times` can be watched.
+    `when` a test of the request's facts. All return the fault, so that `times` can be watched.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,7 @@
 """Finds the server side of each protocol that the dev broker speaks.
 
 The protocols' descriptors (`wireproto.protocols`) name them, so that a side is imported only when it is used. A side is a class derived
-from
-`side.Side`.
+from `side.Side`.
 """
 
 from __future__ import annotations

@@ -94,8 +94,7 @@ class LogReader(DataSourceReader):
         """Return the ends, moved back to where the log ends: a task would wait there for records that nobody has written.
 
         Where an end lies before its start, the topic was probably made again, so that the start is an offset of the old one: nothing is
-        read there,
-        and that is reported. Only where a transaction is open the log continues behind the end that is shown to readers.
+        read there, and that is reported. Only where a transaction is open the log continues behind the end that is shown to readers.
 
         Args:
             client: of the driver. start, stop: planned positions by partition.

@@ -140,8 +140,7 @@ class Decisions:
         """Return the last decision, or None where there is none.
 
         It is searched before a record that the driver's own transaction writes now: a node that was frozen while others took over, and
-        still takes
-        itself for the partition's leader, would answer with an older end of the log, but cannot store anything.
+        still takes itself for the partition's leader, would answer with an older end of the log, but cannot store anything.
 
         Raises:
             TimedOut: another transaction stays open in the partition, so that it cannot be read up to that record.

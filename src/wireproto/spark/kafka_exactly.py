@@ -1,7 +1,7 @@
 """Writes to Kafka exactly once: a transaction for each task attempt, one decision for each micro-batch, all ended by the driver.
 
-    driver    check     take the driver's name, which fences an older driver; carry out a decision that was left; roll back what else is
-    open
+    driver    check     take the driver's name, which fences an older driver; carry out a decision that was left; roll back what else
+                        is open
     task      begin     nothing, where its micro-batch is decided; else a transaction under a name that no concurrent attempt has
               finish    everything is stored; the transaction is handed over, open: (name, producer id, epoch)
     driver    commit    D1  the decision, in a transaction of the driver's name: the commit point

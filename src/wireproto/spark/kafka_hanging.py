@@ -108,9 +108,7 @@ def mend(
         see whose they are, or a coordinator is moving.
     Raises:
         TimedOut: coordinators are still writing markers, or a partition has no leader.
-        AuthError: the user lacks the right to read a topic, to see whose transaction is open there (with `blind`), or to alter the cluster,
-            to
-            end it.
+        AuthError: the user may not read a topic, to see whose transaction is open there (with `blind`), or not alter the cluster to end it.
     """
     begun = time.monotonic()
     deadline = begun + timeout

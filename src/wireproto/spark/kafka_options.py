@@ -6,8 +6,7 @@ membership) are accepted and have no effect.
 
     kafka.bootstrap.servers              host:port, separated by commas
     assign | subscribe | subscribePattern     one of them
-    groupIdPrefix, kafka.group.id        accepted: ranges are read without a group. commitOffsetsToGroup names one to commit to, for lag
-    tools
+    groupIdPrefix, kafka.group.id        accepted: ranges are read without a group. commitOffsetsToGroup names one for lag tools
     kafkaConsumer.pollTimeoutMs, fetchOffset.numRetries, fetchOffset.retryIntervalMs
     topic                                the writer's, for rows without a column of that name
 

@@ -1,10 +1,9 @@
 """Logs the lag of queries and commits their ends on time, which a Python source cannot do by Spark's progress reports.
 
 `Lag` is a StreamingQueryListener, added by `watch(spark)`. After each micro-batch it logs one line of JSON for each source, with the
-distance
-between the query's end and the log's, which the JVM's connector shows in `metrics`. Given a client and a group of Kafka's, it commits the
-ends there at once. (The option `commitOffsetsToGroup` commits them when Spark next asks for the latest offset: after the trigger's
-interval.)
+distance between the query's end and the log's, which the JVM's connector shows in `metrics`. Given a client and a group of Kafka's, it
+commits the ends there at once. (The option `commitOffsetsToGroup` commits them when Spark next asks for the latest offset: after the
+trigger's interval.)
 
     wireproto.spark INFO {"query": "orders", "batch": 7, "rows": 120, "behind": {"min": 0, "avg": 3.5, "max": 14}}
 

@@ -156,10 +156,8 @@ class Leading:
         """Have brokers create their transaction buffer in the outbox and in each partition of a topic that may have had no transaction.
 
         That is done by a transaction that is rolled back. Until the buffer's state is stored, the end of a transaction leaves no mark in
-        the
-        partition, and records in flight are stored behind the end: readers would wait for them (TopicTransactionBuffer.abortTxn of 4.2.4,
-        where it
-        is not ready).
+        the partition, and records in flight are stored behind the end: readers would wait for them (TopicTransactionBuffer.abortTxn of
+        4.2.4, where it is not ready).
         """
         with self._client.transactions(self.prefix, timeout=self._timeout) as work:
             turn = work.begin(timeout=self._timeout)

@@ -1,8 +1,7 @@
 """Provides the format ``rocketmq-wire``: queue offsets as Kafka's offsets; keys, value and user properties as the common columns have them.
 
 It is RocketMQ's `Log` and its data source, for brokers of 4.x and 5.x. A partition is a queue, which each client numbers for itself:
-driver,
-workers and the next run of a query may have other numbers. So offsets JSON and checkpoints name the queue, as in ``{"topic":
+driver, workers and the next run of a query may have other numbers. So offsets JSON and checkpoints name the queue, as in ``{"topic":
 {"broker-a/0": 23}}``; the driver numbers what it reads there, a worker finds the queue of its span by name (`here`), and rows have the
 driver's number. Numbers without a queue, as older checkpoints have them, are accepted where they can mean only one queue. The writer is in
 `rocketmq_sink.py`.

@@ -13,8 +13,7 @@ has no rows; its end stores the start of the query there, and is marked (`Log.pi
 another connector, which keeps its start where this API cannot see it: when it is run again, its rows are lost, and that is reported.
 
 A topic made again. The checkpoint has ids of topics beside the positions, where the protocol has ids. A topic whose id has changed counts
-as
-lost, and reading continues at the beginning of all its partitions, as in those of any new topic.
+as lost, and reading continues at the beginning of all its partitions, as in those of any new topic.
 
 Commits to a group. Spark calls `commit` for a micro-batch when it plans the next one that has rows, on a quiet topic never. But whenever it
 asks for the latest offset, also at the end of an AvailableNow query, everything before the start that it gives is processed; so the reader

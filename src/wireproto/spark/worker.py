@@ -79,8 +79,7 @@ def input_was_cut() -> bool:
     """Return whether Spark's side of this worker's connection is gone.
 
     A driver or executor that dies closes the connection, and a stream of Arrow batches that ends so between two of them looks complete.
-    Spark
-    leaves its side open until it has the task's result, so a closed one means that rows may be missing.
+    Spark leaves its side open until it has the task's result, so a closed one means that rows may be missing.
     """
     source = spark_input()
     if source is None:

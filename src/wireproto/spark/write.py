@@ -193,8 +193,7 @@ def checked(sink: Sink, *, stream: bool) -> Sink:
     """Return the sink, after its check on the cluster.
 
     A stream's sink is made for each micro-batch in a process of its own, whose client was never connected: without the retry, brokers that
-    are
-    away for that moment would end a query whose tasks would have waited for them.
+    are away for that moment would end a query whose tasks would have waited for them.
     """
 
     def check() -> None:

@@ -7,11 +7,10 @@
 
 Rows are cut into transactions (`multi`) by their number and size alone. Each also creates its marker,
 ``<markerRoot>/<query>/<micro-batch>-<task>-<number>``, with a digest of its rows; where that exists already, the transaction has happened
-and is skipped: so a micro-batch that Spark runs again, or a transaction whose answer was lost, changes nothing a second time. A marker
-with another digest is of an attempt that failed with other rows: then these are written, and the marker with them. Markers of earlier
+and is skipped: so a micro-batch that Spark runs again, or a transaction whose answer was lost, changes nothing a second time. A marker with
+another digest is of an attempt that failed with other rows: then these are written, and the marker with them. Markers of earlier
 micro-batches are deleted when a later one is committed, those of a batch write at its end, whether it succeeded or not: the driver makes
-the
-node above them and deletes it, so a task that is late finds none and writes nothing.
+the node above them and deletes it, so a task that is late finds none and writes nothing.
 
 A transaction is atomic, a micro-batch of several is not. No node may be written without its marker.
 """

@@ -1,7 +1,7 @@
 """Serves what goes beyond a plain send or pull: as real brokers do, or refused as by brokers that have it turned off.
 
-    DELAY=n                 shown when the time of level n is over, 18 at most; in memory until then. The answer's offset is a system
-    topic's
+    DELAY=n                 shown when the time of level n is over, 18 at most; in memory until then. The answer's
+                            offset is one of a system topic
     TIMER_*                 refused, as without timerWheelEnable; to 4.9 they are ordinary properties
     half messages           refused, as with rejectTransactionMessage
     SQL92                   refused, as without enablePropertyFilter, which is the brokers' default
