@@ -1,6 +1,6 @@
-"""ZooKeeper: sessions, the tree, watches, and a queue with the layout of the well-known locking queue recipe.
+"""Implements ZooKeeper's client: sessions, the tree, watches, and a queue with the layout of kazoo's LockingQueue recipe.
 
-`connect` is what `wireproto.connect("zookeeper://…")` calls; the rest is imported when a client is made.
+`connect` is what `wireproto.connect("zookeeper://…")` calls; the other modules are imported when a client is made.
 """
 
 from __future__ import annotations
@@ -15,14 +15,25 @@ __all__ = ["connect"]
 
 
 def connect(url: Url, options: dict[str, Any]) -> ZooKeeperClient:
-    """Open a session with the ensemble that `url` names; its path is the chroot, its userinfo digest credentials."""
+    """Open a session with the ensemble that `url` names; its path is the chroot, its userinfo digest credentials.
+
+    Args:
+        url: as it was parsed. options: those of `ZooKeeperOptions`.
+
+    Raises:
+        ConnectError, TlsError, TimedOut: no server took the session. AuthError: the credentials were refused. OptionError: a wrong option.
+    """
     from .client import ZooKeeperClient
 
     return ZooKeeperClient.connect(url, options)
 
 
 def make(url: Url, options: dict[str, Any]) -> ZooKeeperClient:
-    """A client without a session yet."""
+    """Make a client that has no session yet.
+
+    Args:
+        url, options: as for `connect`.
+    """
     from .client import ZooKeeperClient
 
     return ZooKeeperClient.made(url, options)

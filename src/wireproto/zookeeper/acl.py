@@ -1,7 +1,4 @@
-"""Who may do what: the usual access lists, and identities to put into one's own.
-
-What it is: constructors of the wire's `ACL` and `Id` records. Must not: know a connection.
-"""
+"""Holds the usual access lists, and makes the identities and entries of others (the protocol's `ACL` and `Id` records)."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ CREATOR = Id(scheme="auth", id="")
 """Stands for every identity that the creating connection has."""
 
 OPEN = (ACL(perms=int(Perms.ALL), id=ANYONE),)
-"""Anyone may do anything: what a node gets when nothing is said."""
+"""Anyone may do anything: the default."""
 READ_ONLY = (ACL(perms=int(Perms.READ), id=ANYONE),)
 CREATOR_ALL = (ACL(perms=int(Perms.ALL), id=CREATOR),)
 NAMED = {"open": OPEN, "creator": CREATOR_ALL}
@@ -25,7 +22,7 @@ NAMED = {"open": OPEN, "creator": CREATOR_ALL}
 
 
 def digest_id(user: str, password: str) -> Id:
-    """The identity of a user with a password: ``user:base64(sha1(user:password))``, as servers compute it."""
+    """Return the identity of a user with a password: ``user:base64(sha1(user:password))``, as servers compute it."""
     if ":" in user:
         raise ValueUnsupported("a digest user name holds no colon")
     digest = base64.b64encode(hashlib.sha1(f"{user}:{password}".encode()).digest()).decode()
@@ -33,5 +30,5 @@ def digest_id(user: str, password: str) -> Id:
 
 
 def digest_acl(user: str, password: str, perms: int = int(Perms.ALL)) -> ACL:
-    """Grant `perms` (a sum of `Perms`) to a user."""
+    """Return an entry that grants `perms` (a sum of `Perms`) to a user."""
     return ACL(perms=perms, id=digest_id(user, password))

@@ -1,7 +1,7 @@
-"""QueueAdmin: queues as topics.
+"""Manages queues as topics (the Admin role over the queue's layout).
 
-What it is: the Admin role over the queue's layout: a topic is a node with ``entries`` and ``taken`` below it, and has one partition. Groups
-do not exist here: asking for them raises RoleUnsupported.
+A topic is a node with ``entries`` and ``taken`` below it, and has one partition. There are no groups: requests about them raise
+RoleUnsupported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 
 class QueueAdmin(Closing):
-    """Queues of one ensemble, below the chroot. Thread-safe."""
+    """Manages the queues of one ensemble, below the chroot. Thread-safe.
+
+    Every call raises ZooKeeper's own errors (`wireproto.zookeeper.codes`), and what `wireproto.zookeeper.tree` lists.
+    """
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -38,7 +41,14 @@ class QueueAdmin(Closing):
 
     @operation
     def list_topics(self, *, timeout: float = 30.0) -> Steps[list[str]]:
-        """Paths of the queues directly below the chroot."""
+        """Return the paths of the queues directly below the chroot, sorted.
+
+        Args:
+            timeout: seconds for all requests of the call.
+
+        Raises:
+            NoAuth: a node may not be listed. TimedOut, SessionExpired, Closed: see `wireproto.zookeeper.tree`.
+        """
         deadline = deadline_after(timeout)
         names, _ = yield from steps(self._tree.children)("/", timeout=timeout)
 
@@ -60,7 +70,14 @@ class QueueAdmin(Closing):
 
     @operation
     def describe_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[TopicInfo]:
-        """Details of the partition: messages waiting, messages in work, the next counter. Raises NoNode."""
+        """Describe a queue; the partition's details are messages waiting, messages taken, and the next counter.
+
+        Args:
+            topic: the queue's path below the chroot. timeout: seconds for all requests of the call.
+
+        Raises:
+            NoNode: there is no such queue. NoAuth: it may not be listed. TimedOut, SessionExpired, Closed: see `wireproto.zookeeper.tree`.
+        """
         deadline = deadline_after(timeout)
         path = queue_path(topic)
         names, stat = yield from steps(self._tree.children)(join(path, ENTRIES), timeout=timeout)
@@ -78,7 +95,16 @@ class QueueAdmin(Closing):
         acl: Sequence[ACL] | None = None,
         timeout: float = 30.0,
     ) -> Steps[None]:
-        """Make the queue's three nodes, with this access list (None: the client's default), and those above them. Raises NodeExists."""
+        """Create the queue's three nodes, and missing nodes above them.
+
+        Args:
+            topic: the queue's path below the chroot. partitions: 1. config: empty or None.
+            acl: access list of the nodes; None: the client's default. timeout: seconds for all requests of the call.
+
+        Raises:
+            NodeExists: there is such a queue. NoAuth: a node may not be created. UsageError: several partitions, or a configuration.
+            TimedOut: `doubtful` when a part of it may have been done. SessionExpired, Closed: see `wireproto.zookeeper.tree`.
+        """
         if partitions != 1:
             raise UsageError(f"a ZooKeeper queue has one partition, not {partitions}")
         if config:
@@ -99,13 +125,13 @@ class QueueAdmin(Closing):
         while True:
             try:
                 yield from steps(self._tree.multi)(nodes if bare else [Create(path, acl=acl), *nodes], timeout=deadline - time.monotonic())
-            except ConnectionLoss:  # whether it was made before the connection was lost, asking again tells
+            except ConnectionLoss:  # the repeated request shows whether it was created before the connection was lost
                 uncertain = doubt.there = True
                 continue
             except NodeExists:
                 if not uncertain:
                     raise
-                catch_up = steps(self._tree.catch_up)  # this server may be behind the one that made it
+                catch_up = steps(self._tree.catch_up)  # this server may be behind the one that created it
                 yield from catch_up(path, timeout=deadline - time.monotonic())
                 if (yield from exists(join(path, TAKEN), timeout=deadline - time.monotonic())) is None:
                     raise
@@ -113,14 +139,32 @@ class QueueAdmin(Closing):
 
     @operation
     def delete_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[None]:
-        """Delete the queue with its messages. Raises NoNode, and NoAuth where a part of it may not be listed or deleted."""
+        """Delete the queue with its messages.
+
+        Args:
+            topic: the queue's path below the chroot. timeout: seconds for all requests of the call.
+
+        Raises:
+            NoNode: there is no such queue. NoAuth: a part of it may not be listed or deleted.
+            TimedOut: `doubtful` when a part of it may have been deleted. SessionExpired, Closed: see `wireproto.zookeeper.tree`.
+        """
         yield from steps(self._tree.delete)(queue_path(topic), recursive=True, timeout=timeout)
 
     @operation
     def positions(
         self, topic: str, at: Where = LATEST, *, partitions: Collection[int] | None = None, timeout: float = 30.0
     ) -> Steps[dict[TopicPartition, Position]]:
-        """Where EARLIEST (the first message that is there), LATEST (the next counter) or AtTime lies. There is one partition, 0."""
+        """Return the position of EARLIEST (the first message in the queue), LATEST (the next counter) or AtTime.
+
+        Args:
+            topic: the queue's path below the chroot. at: EARLIEST, LATEST, AtTime or a position.
+            partitions: None, or numbers: the only partition is 0; without it the result is empty. timeout: seconds for all requests of the
+                call.
+
+        Raises:
+            NoNode: there is no such queue. OptionError: `at` is no position of this queue.
+            TimedOut, SessionExpired, Closed: see `wireproto.zookeeper.tree`.
+        """
         deadline = deadline_after(timeout)
         entries = join(queue_path(topic), ENTRIES)
         yield from steps(self._tree.catch_up)(entries, timeout=timeout)
@@ -135,22 +179,61 @@ class QueueAdmin(Closing):
 
     @operation
     def list_groups(self, *, timeout: float = 30.0) -> Steps[list[str]]:
+        """Raise RoleUnsupported: a queue has no groups.
+
+        Args:
+            timeout: seconds; not used.
+
+        Raises:
+            RoleUnsupported: always.
+        """
         self._no_groups()
 
     @operation
     def describe_group(self, group: str, *, timeout: float = 30.0) -> Steps[GroupInfo]:
+        """Raise RoleUnsupported: a queue has no groups.
+
+        Args:
+            group: not used. timeout: seconds; not used.
+
+        Raises:
+            RoleUnsupported: always.
+        """
         self._no_groups()
 
     @operation
     def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> Steps[dict[TopicPartition, Position]]:
+        """Raise RoleUnsupported: a queue has no groups.
+
+        Args:
+            group, topic: not used. timeout: seconds; not used.
+
+        Raises:
+            RoleUnsupported: always.
+        """
         self._no_groups()
 
     @operation
     def commit(self, group: str, places: Mapping[TopicPartition, Position], *, timeout: float = 30.0) -> Steps[frozenset[TopicPartition]]:
+        """Raise RoleUnsupported: a queue has no groups.
+
+        Args:
+            group, places: not used. timeout: seconds; not used.
+
+        Raises:
+            RoleUnsupported: always.
+        """
         self._no_groups()
 
     def _no_groups(self) -> NoReturn:
         raise RoleUnsupported("ZooKeeper has no groups: all workers of a queue share it", nearest="queue")
 
     def close(self, timeout: float = 30.0) -> None:
-        """Nothing: the session belongs to the client."""
+        """Do nothing: the session belongs to the client.
+
+        Args:
+            timeout: seconds; not used.
+
+        Raises:
+            nothing: it does not wait.
+        """

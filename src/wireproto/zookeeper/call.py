@@ -1,4 +1,4 @@
-"""Call: an answer on its way, of a request that was sent without waiting for it. Made by a `Tree`."""
+"""Holds the reply to a request that was sent without waiting for it. A `Tree` makes calls."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ T = TypeVar("T")
 
 
 class Call(Generic[T]):
-    """An answer on its way.
+    """A request whose reply is awaited later.
 
     A read whose connection was lost, or that is answered with "not now" (throttled, session moved), is sent again by `wait` and `result`,
-    within its session, unless a write of this client was sent behind it: the read might see that write, so it raises ConnectionLoss, or
-    what the server said. A write is never sent again: what was sent behind it may be done. An outcome stays as it is; a call that timed
-    out goes on.
+    within
+    its session, unless a write of this client was sent after it: the read might see that write, so it raises ConnectionLoss, or the
+    server's
+    error. A write is never sent again: requests sent after it may be done. An outcome does not change; a call that timed out continues.
     """
 
     __slots__ = ("_error", "_finish", "_link", "_request", "_sent", "_session_number", "_settled", "_value", "_watching", "_writes")
@@ -52,24 +53,35 @@ class Call(Generic[T]):
         self._sent = sent
 
     def unordered(self) -> Self:
-        """Have it read again after a lost connection whatever was written meanwhile; returns the call."""
+        """Allow the read to be repeated after a lost connection whatever was written meanwhile; returns the call."""
         self._writes = None
         return self
 
     @property
     def done(self) -> bool:
-        """Whether `result` will not wait."""
+        """Return whether `result` will return or raise without waiting."""
         return self._settled or (self._sent.done and not (self._repeats() and _in_vain(self._sent.frame)))
 
     def wait(self, timeout: float = 30.0) -> bool:
-        """Wait without taking the answer; whether it is there, so that `result` will not wait."""
+        """Wait without taking the reply; returns whether it is there, so that `result` will not wait.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            OptionError: a wrong timeout.
+        """
         deadline = deadline_after(timeout)
         if not self._settled and not self._sent.wait(deadline):
             return False
         return self.done or self._link.tasks.drive(self.waiting(deadline), deadline + SETTLE)
 
     def waiting(self, until: float) -> Steps[bool]:
-        """`wait`, as steps."""
+        """Run `wait` as steps.
+
+        Args:
+            until: `time.monotonic()` value.
+        """
         if not (self._settled or self._sent.done or (yield self._sent, until)):
             return False
         if not self.done:
@@ -78,12 +90,18 @@ class Call(Generic[T]):
             except TimedOut:
                 return False
             except WireprotoError:
-                pass  # which is the outcome
+                pass  # the error is the outcome
         return True
 
     def result(self, timeout: float = 30.0) -> T:
-        """Wait for the answer; returns what the waiting form of the call does, or raises what it raises. TimedOut is no outcome: the
-        answer may be asked for again."""
+        """Wait for the reply, and return what the waiting form of the call does, or raise what that raises.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            TimedOut: no reply in time; this is no outcome: `result` may be called again. Else what the waiting form of the call raises.
+        """
         deadline = deadline_after(timeout)
         if not self._settled:
             if not self._sent.wait(deadline) or self._sent.frame is None or not self._link.events.mailbox.idle:
@@ -100,7 +118,11 @@ class Call(Generic[T]):
         return self._value  # type: ignore[no-any-return]
 
     def getting(self, deadline: float) -> Steps[T]:
-        """`result`, as steps."""
+        """Run `result` as steps.
+
+        Args:
+            deadline: `time.monotonic()` value.
+        """
         if not self._settled:
             try:
                 self._value = yield from self._outcome(deadline)
@@ -134,7 +156,7 @@ class Call(Generic[T]):
             self._sent = yield from self._link.submitting(self._request, deadline, self._watching, self._session_number, lasting=True)
 
     def _judge(self, why: WireprotoError, deadline: float, failures: int) -> None:
-        """What becomes of a call that was answered so, or not at all: raises, or it is to be sent again."""
+        """Decide about a call that was answered with an error, or not at all: raise the error, or send the request again."""
         if isinstance(why, Disconnected):
             if not self._repeats():
                 behind = ", and a write behind it may have taken effect" if self._request.repeats else ""
@@ -150,17 +172,17 @@ class Call(Generic[T]):
 
 
 def going_on(call: Call[Any], since: float, timeout: float, until: float, what: str) -> Steps[None]:
-    """Wait for what a role has asked, until then. Steps.
+    """Wait until `until` for what a role has requested. Steps.
 
     Raises:
-        NotYet: it goes on, and the role's next call takes what it has come to. TimedOut: it had `timeout` seconds, from `since` on.
+        NotYet: the request stays in flight, and the role's next call takes its reply. TimedOut: it had `timeout` seconds, from `since` on.
     """
     if not (yield from call.waiting(until)):
         raise (NotYet if time.monotonic() - since < timeout else TimedOut)(f"{what} in time")
 
 
 def _in_vain(frame: bytes | None) -> bool:
-    """Whether a reply is none, or says "not now"."""
-    with suppress(ProtocolError):  # bytes that are no reply, which `result` tells
+    """Return whether a call ended without a reply, or with one that says "not now"."""
+    with suppress(ProtocolError):  # bytes that are no reply: `result` raises that
         return frame is None or ((code := reply_error(frame)) != 0 and passing(error(code)))
     return False

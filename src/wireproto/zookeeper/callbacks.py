@@ -1,7 +1,8 @@
-"""Callbacks: those that wait for one kind of event of one node.
+"""Keeps the callbacks that wait for one kind of event of one node.
 
-What it is: an ordered set. A callback whose class has `WAITED_FOR` (a `Watch`) is of use only to those who hold it and can wait for it, so
-it is held weakly: one that is made anew in each round of a loop goes with its round. Not thread-safe.
+It is an ordered set. A callback whose class has `WAITED_FOR` (a `Watch`) is useful only to the code that holds it and can wait for it, so
+it
+is held weakly: one that is made in each round of a loop goes with its round. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from ..errors import UsageError
 
 Callback = Callable[[Any], Any]
 FEW = 16
-"""So many may be held, some of them dead, before it is looked for dead ones; then each time that the number has doubled."""
+"""Number of callbacks from which on dead ones are removed, each time that the number has doubled."""
 
 
 class _Weak(weakref.ref[Any]):
-    """Unlike every callback that a caller may pass."""
+    """A weak reference that equals no callback that a caller may pass."""
 
     __slots__ = ()
 
 
 class Callbacks:
-    """Callbacks, each once, in the order in which they came."""
+    """A set of callbacks, in the order in which they were added."""
 
     __slots__ = ("_held",)
 
@@ -42,14 +43,14 @@ class Callbacks:
         return next(iter(self), None) is not None
 
     def __len__(self) -> int:
-        """How many are held, those among them that nobody else holds any more."""
+        """Return how many are held, including those that are not referenced elsewhere any more."""
         return len(self._held)
 
     def __contains__(self, callback: Callback) -> bool:
         return _key(callback) in self._held
 
     def add(self, callback: Callback) -> int:
-        """Take it in; how many there are, or may be."""
+        """Add a callback; returns how many are held, including dead ones."""
         self._held[_key(callback)] = None
         many = len(self._held)
         if many >= FEW and doubled(many):
@@ -57,12 +58,12 @@ class Callbacks:
         return len(self._held)
 
     def discard(self, callback: Callback) -> None:
-        """Forget it, if it is there."""
+        """Remove a callback, if it is held."""
         self._held.pop(_key(callback), None)
 
 
 def doubled(many: int) -> bool:
-    """Whether a number that grows by one has doubled since it last was so: it is a power of two."""
+    """Return whether a number that grows by one has doubled since the last time this was true: it is a power of two."""
     return not many & (many - 1)
 
 
@@ -71,7 +72,7 @@ def _key(callback: Callback) -> Any:
 
 
 def check(callback: Callback) -> None:
-    """Before anything is sent: the book of watches could not keep it."""
+    """Raise UsageError for a callback that the table of watches could not keep; called before anything is sent."""
     if not callable(callback):
         raise UsageError(f"a watch is something to call, not {type(callback).__name__}")
     if inspect.iscoroutinefunction(callback):

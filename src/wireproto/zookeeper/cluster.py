@@ -1,6 +1,6 @@
-"""One ZooKeeper ensemble, as roles use it: the engine (`Runtime`) joined to the session (`Link`).
+"""Joins the engine (`Runtime`) and the session (`Link`) of one ensemble.
 
-What it is: where the servers are, how one of them is met, and the one link that all roles share. Thread-safe. Must not: know a role.
+It knows the servers and how to connect to one of them, and holds the one link that all roles share. Thread-safe.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from .._net import Connection
 
 ROUNDS = Policy(first=0.05, factor=2.0, ceiling=1.0, jitter=0.3)
-"""Waits between rounds over all servers."""
+"""Pauses between rounds over all servers."""
 LIMIT = ", or has the server as many connections from this address as it takes (maxClientCnxns, 60 as it is shipped)?"
 
 
 class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
-    """Servers, connections and the session.
+    """The servers, connections and session of one ensemble.
 
     Attributes:
-        link: the session, over one connection at a time. budget: bytes that all producers may hold.
+        link: the session, over one connection at a time. budget: limit of the bytes that all producers may hold.
     """
 
     protocol: ClassVar[str] = "zookeeper"
@@ -69,7 +69,10 @@ class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
         )
 
     def _opening(self, address: Address, deadline: float, places: list[SocketAddress]) -> Steps[Connection]:
-        """A connection whose handshake is done; an error names the limit where a server may have hung up on one too many."""
+        """Open a connection, handshake done.
+
+        Where a server may have hung up on one connection too many, the error mentions maxClientCnxns.
+        """
         try:
             return (yield from self.opening(address, Progress(), deadline, places))
         except (ConnectError, TlsError, Disconnected) as why:
@@ -78,14 +81,17 @@ class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
             raise
 
     def handshake(self, conn: Connection, until: float) -> Steps[None]:
-        """The session's two frames; the answer is read by the link."""
+        """Send the session's ConnectRequest and keep the answer as the connection's `context`; the link reads it. Steps."""
         sent = time.monotonic()
         asked = self.link.session.connect_request(read_only=not self.link.seeking)
         conn.context = (yield from reply(conn.submit(0, asked, timeout_at=until, secret=True), until)), sent
         self._served.add(conn.peer)
 
     def dropped(self, conn: Connection) -> str:
-        """A server that does not serve hangs up without a word; one whose data was lost or set back does so for ever."""
+        """Return the error text for a server that hangs up at the handshake.
+
+        A server that does not serve yet does so without an answer; one whose data was lost or set back does so for ever.
+        """
         seen = self.link.session.zxid
         if not seen and conn.peer not in self._served:
             return super().dropped(conn)
@@ -93,7 +99,7 @@ class ZooKeeperCluster(Runtime[ZooKeeperOptions]):
         return f"the server hung up at the handshake, it does not serve: it starts, or has no quorum{behind}"
 
     def _places(self, address: Address, deadline: float) -> Steps[list[SocketAddress]]:
-        """Where a server may be found, best first."""
+        """Resolve the addresses of a server, in the order to try. Steps."""
         found = yield from resolving(self.loop, translate(address, self.options.address_map), deadline)
         if self.options.shuffle:
             random.shuffle(found)

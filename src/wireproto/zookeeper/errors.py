@@ -1,4 +1,7 @@
-"""Errors of ZooKeeper that are no code of their own (those stand in `codes`), and what is doubtful of a call of several requests."""
+"""Defines the errors that only this client raises, and marks timeouts of calls that send several requests.
+
+The errors that a server's code stands for are in `codes`.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,14 @@ class ConnectionLoss(Disconnected):
 
 
 class NotYet(TimedOut):
-    """A role's call had no time for it: it goes on, and the next call takes what it has come to. No caller of a role sees it."""
+    """A role's request is not answered within the call's time: it stays in flight, and the next call takes its reply. Internal to roles."""
 
 
 class Doubt:
-    """``with Doubt() as doubt``: round the requests of one call; once `there` is set, what times out in it is doubtful.
+    """Marks timeouts as doubtful: ``with Doubt() as doubt`` around the requests of one call; once `there` is set, a TimedOut is doubtful.
 
     Attributes:
-        there: whether one of them has done a part of what was asked, or may have, since its answer was lost.
+        there: whether one of the requests has done a part of the call, or may have, since its reply was lost.
     """
 
     __slots__ = ("there",)

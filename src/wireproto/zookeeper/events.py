@@ -1,15 +1,17 @@
-"""Events of a session, in the order of the wire: for watches, and for listeners to its state.
+"""Delivers the events of a session, in the order of the wire, to watches and to listeners to its state.
 
-What it is: the link's book of watches (`WatchTable`), its mailbox, and the thread that calls users' callbacks (`Dispatcher`).
-Everything goes through the mailbox: replies that set a watch, events, changes of the state, new listeners; so a callback hears them in
-the order in which they happened. What the next connection tells while it is being made is called behind the state that says that it
-is there, and what the last one told before the state that says that it is lost.
+`Events` holds the link's table of watches (`WatchTable`), its mailbox, and the thread that calls users' callbacks (`Dispatcher`).
+Everything
+goes through the mailbox: replies that set a watch, events, changes of the state, new listeners; so callbacks get them in the order in which
+they happened. Events that the next connection reports during its handshake are delivered after the state that says that it is connected,
+and
+events of the last connection before the state that says that it is lost.
 
-A watch that is being set and one that is being taken back at the servers, on one path, exclude each other (`setting`, `take_back`): else
-the servers would take back both. So do a watch that stays and one of another kind that is being set: how each is asked for rests on what
-is there (`modes`).
+Setting a watch and removing one at the servers, on one path, exclude each other (`setting`, `take_back`): else the servers would remove
+both.
+So do setting a persistent watch and setting one of another kind: how each is requested depends on what is set (`modes`).
 
-Threads: `_deliver` runs in the I/O thread; `_promptly` in a thread that reads and waits. Must not: send, or wait with the lock held.
+Threads: `_deliver` runs in the I/O thread; `_promptly` in a thread that reads and waits. Nothing here waits with the lock held, or sends.
 """
 
 from __future__ import annotations
@@ -45,9 +47,10 @@ class Watching:
 
     Args:
         kind: of the watch, or `IF_EXISTS`. path: the server's. callback: what to call.
+
     Attributes:
-        withdrawn: the call that wanted it was given up.
-        redundant: the server is not asked for it, since another one of this node reports the same (`modes`).
+        withdrawn: whether the call that wanted it was given up.
+        redundant: whether the server is not asked for it, since another watch of this node reports the same (`modes`).
     """
 
     __slots__ = ("__weakref__", "_outcome", "callback", "kind", "path", "redundant", "withdrawn")
@@ -59,13 +62,13 @@ class Watching:
         self._outcome: tuple[Loop, Event] | None = None
 
     def outcome(self, loop: Loop) -> Event:
-        """Make an event of its request's outcome, for calls that wait for it. The lock is held."""
+        """Return an event of the request's outcome, for calls that wait for it. The lock is held."""
         if self._outcome is None or self._outcome[1].done:
             self._outcome = loop, Event(loop)
         return self._outcome[1]
 
     def over(self) -> None:
-        """Wake the calls that wait for its request's outcome. May be run again where a signal handler broke in."""
+        """Wake the calls that wait for the request's outcome. May be run again after a signal handler interrupted it."""
         if self._outcome is not None:
             self._outcome[1].set()
 
@@ -88,15 +91,15 @@ _WAITED_FOR = {
     RECURSIVE: "any change below",
 }
 _STAY = {PERSISTENT: WatcherType.PERSISTENT, RECURSIVE: WatcherType.PERSISTENT_RECURSIVE}
-"""Kinds whose events come until the servers' watch is removed, and what the servers call that."""
+"""Persistent kinds, whose events come until the servers' watch is removed, with their type at the servers."""
 
 
 class Listening:
-    """One listener, from `Events.listen` until it is called.
+    """One listener, from `Events.listen` until it is called to end.
 
     Args:
         note: takes it in, and again when it is over.
-        era, session: the one that it is about; None: whichever there is.
+        session_number, session: the session that it is about; ANY and None: whichever there is.
     """
 
     __slots__ = ("_listener", "_note", "active", "session", "session_number")
@@ -114,12 +117,12 @@ class Listening:
         return repr(self._listener)
 
     def tell(self, event: SessionEvent) -> None:
-        """In the dispatcher's thread."""
+        """Call the listener, in the dispatcher's thread."""
         if self.active:
             self._listener(event)
 
     def __call__(self) -> None:
-        """Have the listener called no more."""
+        """End the calls of the listener."""
         self.active = False
         self._note(self)
 
@@ -131,9 +134,9 @@ class Events:
         loop: the client's loop.
         root: the chroot.
         lock: the link's; it guards the table of watches too.
-        answered: called in the I/O thread for the answer to a ping: connection, error code.
-        told: the client's log.
-        list_again: called in the I/O thread with the path where a server before 3.9 is to be asked for a watch of the children again.
+        answered: called in the I/O thread for the reply to a ping, with the connection and the error code.
+        log: the client's log.
+        list_again: called in the I/O thread with the path of a node for whose children a server before 3.9 is to get a watch again.
     """
 
     def __init__(
@@ -154,18 +157,25 @@ class Events:
         self._answered = answered
         self._list_again = list_again
         self._log = log
-        self._setting: WeakSet[Watching] = WeakSet()  # on their way; a signal handler may keep one from being sent, and it is let go of
+        self._setting: WeakSet[Watching] = WeakSet()  # in flight; weak, since a signal handler may keep one from being sent
         self._removing: dict[str, Event] = {}
         self._listeners: dict[Listening, None] = {}
         self._now = SessionEvent(State.NEW, 0, 0)
-        self._ended = 0  # sessions, as far as it is told
+        self._ended = 0  # number of sessions whose end was delivered
         self._joining: Connection | None = None
         self._early: list[tuple[list[Callback], WatchedEvent]] = []
 
     # -- watches ----------------------------------------------------------------------------------------------------------
 
     def setting(self, watching: Watching, deadline: float) -> Steps[None]:
-        """A request that sets this watch is about to be sent; `unset` or its outcome in the mailbox follows. Steps."""
+        """Note that a request that sets this watch is about to be sent; `unset` or its outcome in the mailbox follows. Steps.
+
+        Args:
+            watching: the watch. deadline: `time.monotonic()` value until which other calls on this path are waited for.
+
+        Raises:
+            TimedOut: another call on this path is not done in time. Closed.
+        """
         self._loop.check()
         while True:
             with self._lock:
@@ -178,12 +188,12 @@ class Events:
             yield from _over(going, deadline, "takes a watch of this path back" if removing else "sets a watch of this path")
 
     def _outcome(self, wanted: Callable[[Watching], bool]) -> Event | None:
-        """The outcome of a request for such a watch, if one is on its way. The lock is held."""
+        """Return the outcome of a request in flight for a watch that matches, or None. The lock is held."""
         other = next(filter(wanted, self._setting), None)
         return None if other is None else other.outcome(self._loop)
 
     def requests(self, watching: Watching, code: int, body: bytes, zxid: int) -> list[modes.Sent]:
-        """How the server is asked for this watch: operation codes and bodies. The reply to the first says whether it is set.
+        """Return how the server is asked for this watch: operation codes and bodies. The reply to the first says whether it is set.
 
         Args:
             code, body: of the request that asks for it alone.
@@ -197,15 +207,15 @@ class Events:
             return modes.adding(self.table, watching.path, watching.kind, (code, body), zxid)
 
     def unset(self, watching: Watching) -> None:
-        """That request has its outcome, or was never sent."""
+        """Note that the request of this watch has its outcome, or was never sent."""
         with self._lock:
             self._setting.discard(watching)
         watching.over()
 
     def withdraw(self, watching: Watching) -> None:
-        """The call that wanted this watch was given up before its answer: the callback is not called, though the servers may keep theirs.
+        """Drop a watch whose call was given up before its reply: the callback is not called, though the servers may keep their watch.
 
-        Its request was sent for sure: else a callback that is noted would be an earlier request's.
+        The request must have been sent: else a callback that is noted would be an earlier request's.
         """
         with self._lock:
             watching.withdrawn = True
@@ -214,7 +224,7 @@ class Events:
                 self.table.remove(watching.path, watching.callback, kinds)
 
     def stands_in(self, path: str, type_: WatcherType) -> bool:
-        """Whether one that stays is there for one of this type, which fires once and was not asked for."""
+        """Return whether a persistent watch is set in place of a one-shot watch of this type, which was not requested from the server."""
         with self._lock:
             return any(
                 type_ is once and self.table.has(path, (kind,)) and modes.is_redundant(self.table, path, kind)
@@ -227,10 +237,16 @@ class Events:
         """Forget a callback of a path (None: all). Steps.
 
         Args:
-            zxid: the last transaction that the session has seen.
+            path: the server's. callback: the one to forget. zxid: returns the last transaction that the session has seen.
+            deadline: `time.monotonic()` value.
+
         Returns:
-            whether there was one; which of the servers' watches nobody needs any more: they are to be removed there, and `taken_back` to
-            follow, one that fires once is left to itself beside others; what is to be sent before that, for those that are left.
+            whether there was one; the types of the servers' watches that no callback needs any more: they are to be removed there, and
+            `taken_back`
+            to follow (a one-shot watch among others is left alone); the requests to be sent before that, for the watches that remain.
+
+        Raises:
+            TimedOut: another call on this path is not done in time.
         """
         yield from self.settling(deadline)
         while True:
@@ -248,7 +264,7 @@ class Events:
             yield from _over(going, deadline, "takes a watch of this path back" if removing else "sets a watch of this path")
 
     def _vain(self, path: str, had: list[str]) -> tuple[WatcherType, ...]:
-        """Which of the servers' watches of a path serve no callback, of those that stay if there `had` been such."""
+        """Return which of the servers' watches of a path serve no callback; of the persistent ones only if there `had` been such."""
         setting = [watching for watching in self._setting if watching.path == path]
         if not setting and not self.table.has(path, _ALL):
             return (WatcherType.ANY,)
@@ -258,7 +274,7 @@ class Events:
         return tuple(_STAY[kind] for kind in had if kind not in needed and not self.table.has(path, (kind,)))
 
     def forget(self, path: str, callback: Callback) -> None:
-        """Call this one no more, set or on its way; the servers' watch stays, and serves the other callbacks."""
+        """Stop calling this callback, set or in flight; the servers' watch stays, and serves the other callbacks."""
         with self._lock:
             for watching in self._setting:
                 if watching.path == path and watching.callback is callback:
@@ -266,23 +282,23 @@ class Events:
             self.table.remove(path, callback, _ALL)
 
     def taken_back(self, path: str) -> None:
-        """The servers were asked to remove their watch of this path."""
+        """Note that the servers were asked to remove their watch of this path."""
         with self._lock:
             going = self._removing.pop(path)
         going.set()
 
     def route(self, conn: Connection) -> None:
-        """Have what this connection, which is being made, sends unasked come here."""
+        """Route what this connection, whose handshake is in progress, sends unrequested to the mailbox."""
         self._joining = conn
         conn.route(WATCHES, self.mailbox)
         conn.route(SERVICE, self.mailbox)
 
     def failed(self, conn: Connection) -> None:
-        """Nothing came of it."""
+        """Note that the handshake of this connection failed."""
         self.mailbox.put(conn)
 
     def ending(self, state: KeeperState, until: float) -> Steps[None]:
-        """Call every watch, also one that was set just now: the session is gone."""
+        """Call every watch, also one that was set just now, since the session is gone. Steps."""
         with contextlib.suppress(TransportError):
             yield from self.settling(min(until, time.monotonic() + _SETTLE))
         with self._lock:
@@ -294,7 +310,7 @@ class Events:
         self._noted().wait(deadline)
 
     def settling(self, until: float) -> Steps[None]:
-        """`settle`, as steps."""
+        """Run `settle` as steps."""
         if not (yield self._noted(), until):
             raise TimedOut("what has arrived is not told in time")
 
@@ -304,19 +320,19 @@ class Events:
         return noted
 
     def before(self, deadline: float) -> None:
-        """See that events which came before a reply take effect first: their `Watch` has fired, their callbacks wait for their turn."""
+        """Let events that came before a reply take effect first: their `Watch` has fired, their callbacks are queued."""
         with contextlib.suppress(WireprotoError):
             self.settle(deadline)
 
     def seen(self, until: float) -> Steps[None]:
-        """`before`, as steps."""
+        """Run `before` as steps."""
         with contextlib.suppress(WireprotoError):
             yield from self.settling(until)
 
     # -- the session's state ----------------------------------------------------------------------------------------------
 
     def listen(self, listener: Callable[[SessionEvent], Any], session_number: int, session: Session | None) -> Listening:
-        """Call a listener with the state of now, and with every change of it; one that is about a session until that has ended."""
+        """Call a listener with the current state and at every change; one that is about a session until that has ended."""
         self._loop.check()
         self.dispatcher.prepare()
         listening = Listening(listener, self.mailbox.put, session_number, session)
@@ -324,13 +340,13 @@ class Events:
         return listening
 
     def changed(self, event: SessionEvent) -> None:
-        """The state has changed."""
+        """Deliver a change of the state."""
         self.mailbox.put(event)
 
     # -- the mailbox ------------------------------------------------------------------------------------------------------
 
     def _promptly(self, item: Any) -> bool:
-        """In the thread that waits for the reply that set a watch. Doing it twice does no harm."""
+        """Note a watch in the thread that waits for the reply that set it. Running twice does no harm."""
         if not isinstance(item, Call):
             return False
         self._deliver(item)
@@ -363,7 +379,7 @@ class Events:
         if session is not None and listening.session_number < self._ended:
             self.dispatcher.call([listening.tell], SessionEvent(State.EXPIRED, session.session_id, session.zxid))
             return
-        if session is not None and now.state is State.EXPIRED:  # that was the one before
+        if session is not None and now.state is State.EXPIRED:  # of the session before
             now = SessionEvent(State.NEW, 0, now.zxid)
         self._listeners[listening] = None
         self.dispatcher.call([listening.tell], now)
@@ -379,7 +395,7 @@ class Events:
         except (ProtocolError, ValueError) as why:
             item.conn.close(f"an event that does not decode: {why}")
             return
-        with self._lock:  # the event's transaction is not noted as seen: it may have more events, which a cut keeps from us
+        with self._lock:  # the event's transaction is not noted as seen: it may have more events, which a lost connection would hide
             callbacks = self.table.fire(event.type, event.path or "")
             list_again = event.type == EventType.NODE_CHILDREN_CHANGED and header.zxid == -1 and self._both(event.path or "")
         if item.conn is self._joining:
@@ -390,7 +406,7 @@ class Events:
             self._list_again(event.path or "")
 
     def _both(self, path: str) -> bool:
-        """Whether both kinds of watches that stay are set on a node: servers before 3.9 then have one of its children that fires once."""
+        """Return whether both kinds of persistent watches are set on a node: servers before 3.9 then use a one-shot one of its children."""
         return self.table.has(path, (PERSISTENT,)) and self.table.has(path, (RECURSIVE,))
 
     def _tell_early(self) -> None:
@@ -416,7 +432,7 @@ class Events:
 
 
 def _set(watching: Watching, frame: bytes | None) -> str | None:
-    """The kind of watch that a reply says is set; None: it set none, or none is wanted any more."""
+    """Return the kind of watch that a reply says is set; None: it set none, or none is wanted any more."""
     if frame is None or watching.withdrawn:
         return None
     header, _ = ReplyHeader.decode_from(frame)
@@ -426,12 +442,12 @@ def _set(watching: Watching, frame: bytes | None) -> str | None:
 
 
 def _exclude(one: Watching, other: Watching) -> bool:
-    """Whether these are not to be set at the same time."""
+    """Return whether these two must not be set at the same time."""
     return one.path == other.path and one.kind != other.kind and not {one.kind, other.kind}.isdisjoint(modes.STAY)
 
 
 def _over(going: Event, until: float, what: str) -> Steps[None]:
-    """Wait until another call, which does this, has done it."""
+    """Wait until another call, which does `what`, has done it."""
     if not (yield going, until):
         raise TimedOut(f"another call that {what} is not done in time")
 

@@ -1,6 +1,6 @@
-"""What a ZooKeeper server keeps on disk: transaction logs and snapshots, read record by record.
+"""Reads what a ZooKeeper server keeps on disk, transaction logs and snapshots, record by record.
 
-    log        FileHeader magic "ZKLG" int32 version 2 int64 dbid · entry* · zeros (the server makes room ahead) or the end
+    log        FileHeader magic "ZKLG" int32 version 2 int64 dbid · entry* · zeros (the server preallocates) or the end
     entry      int64 Adler-32 of the transaction · int32 length · transaction · 0x42            length 0 ends the log
     transaction  TxnHeader · the record of its type · TxnDigest (3.6)
 
@@ -11,12 +11,12 @@
                ustring "/"
                seal · [int64 zxid · int32 version · int64 digest · seal]  (3.6) · [int64 last zxid · seal]  (3.9)
     seal       int64 Adler-32 of all bytes since the beginning · ustring "/"
-    packed     a file named .gz is gzip, one named .snappy is snappy in xerial blocks; here the first bytes tell
+    packed     a file named .gz is gzip, one named .snappy is snappy in xerial blocks; here the first bytes decide
 
-What it is: `read_log` and `Snapshot`, for a path or an open binary file, with typed errors that name the byte: Truncated,
-ChecksumMismatch, Malformed, DecompressionError. Memory stays within one record (`LARGEST`) and one packed block, however long the file.
-May assume: nothing of the bytes. Must not: open a socket, write, or put log and snapshot together (a snapshot is fuzzy: replay the log from
-its zxid on).
+`read_log` and `Snapshot` take a path or an open binary file, and raise typed errors that name the byte: Truncated, ChecksumMismatch,
+Malformed, DecompressionError. Nothing is assumed of the bytes. Memory stays within one record (`LARGEST`) and one packed block, however
+long
+the file. Log and snapshot are not put together here (a snapshot is fuzzy: replay the log from its zxid on).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from wireproto.errors import ChecksumMismatch, DecompressionError, Malformed, Pr
 from . import messages as m
 
 LARGEST: Final = 64 << 20
-"""Bytes that one transaction, or one node's data, may have. Servers take requests of 1 MiB unless told otherwise."""
+"""Bytes that one transaction, or one node's data, may have. Servers accept requests of 1 MiB by default."""
 VERSION: Final = 2
 _BLOCK: Final = 64 << 10
 _LOG, _SNAPSHOT = b"ZKLG", b"ZKSN"
@@ -66,13 +66,13 @@ class Transaction(NamedTuple):
     """One entry of a log.
 
     Attributes:
-        offset: of the entry in the file.
+        offset: of the entry in the file, in bytes.
         header: session, xid, zxid, time in ms and type (an operation code; -1 a failed request, -10 and -11 sessions).
         record: the record of its type; None for a type newer than this package, and for the end of a session before 3.6.
         parts: the records of a multi, in order: (type, record) pairs.
         digest: of the whole tree after it (servers from 3.6), else None.
-        data: header, record and digest as they stand in the file.
-        end: where the next entry begins: what to go on reading from.
+        data: header, record and digest as they are in the file.
+        end: offset of the next entry: the `start` to continue reading from.
     """
 
     offset: int
@@ -84,11 +84,12 @@ class Transaction(NamedTuple):
 
     @property
     def end(self) -> int:
+        """Return the offset of the next entry."""
         return self.offset + 12 + len(self.data) + 1
 
 
 class Node(NamedTuple):
-    """One node of a snapshot: path ("/" is the root), data (None is null), access list and facts."""
+    """One node of a snapshot: path ("/" is the root), data (None is null), access list and stat."""
 
     path: str
     data: bytes | None
@@ -97,23 +98,26 @@ class Node(NamedTuple):
 
 
 class Readable(Protocol):
-    """What can be read from: an open file, decompressed or not."""
+    """A source of bytes: an open file, decompressed or not."""
 
-    def read(self, size: int, /) -> bytes: ...
+    def read(self, size: int, /) -> bytes:
+        """Return at most `size` bytes; none at the end."""
+        ...
 
 
 # ---- logs -------------------------------------------------------------------------------------------------------------------------
 
 
 def read_log(source: str | os.PathLike[str] | BinaryIO, *, start: int = 0, largest: int = LARGEST) -> Iterator[Transaction]:
-    """The transactions of a log file, in order; also of one that a server writes just now.
+    """Yield the transactions of a log file, in order; also of one that a server is writing.
 
     Args:
         source: path or open binary file (seekable, with `start`).
-        start: offset of the entry to begin at: the `end` of the last one read, or the `offset` of an error.
+        start: offset of the entry to begin at, in bytes: the `end` of the last one read, or the `offset` of an error.
         largest: bytes that one transaction may have.
+
     Raises:
-        Truncated: the last entry is not whole: it is being written, or a crash left it so. All whole ones came before.
+        Truncated: the last entry is not whole: it is being written, or a crash left it so. All whole ones were yielded before.
         ChecksumMismatch, Malformed: as their names say; `offset` is the entry's.
     """
     with contextlib.ExitStack() as stack:
@@ -139,9 +143,9 @@ def read_log(source: str | os.PathLike[str] | BinaryIO, *, start: int = 0, large
 
 
 def _looked_at_again(file: BinaryIO, first: int, offset: int, largest: int) -> Transaction | None:
-    """An entry that is not right: it was read in parts, or has room made ahead behind the part that is there, or really is not.
+    """Read an entry again that was wrong: it may have been read in parts, or be followed by preallocated zeros, or really be wrong.
 
-    What is wrong for good stays as it is; as long as it changes, a server writes it just now.
+    An entry that does not change between two reads is really wrong; as long as it changes, a server is writing it.
     """
     before = b""
     while True:
@@ -164,7 +168,7 @@ def _looked_at_again(file: BinaryIO, first: int, offset: int, largest: int) -> T
 
 
 def _again(file: BinaryIO, at: int, largest: int) -> bytes:
-    """The bytes of one entry, as they are in the file now."""
+    """Return the bytes of one entry, as they are in the file now."""
     file.seek(0, os.SEEK_END)  # so that nothing read before is kept
     file.seek(at)
     head = file.read(12)
@@ -182,7 +186,7 @@ def _entry(reader: _Reader, largest: int) -> Transaction | None:
     offset = reader.at
     head = reader.up_to(12)
     if not head.rstrip(b"\0"):
-        return None  # the end, or the room made ahead
+        return None  # the end, or preallocated zeros
     if len(head) < 12:
         raise reader.error(Truncated, f"the file ends {len(head)} bytes into an entry", offset)
     checksum, size = int.from_bytes(head[:8], "big"), int.from_bytes(head[8:], "big", signed=True)
@@ -244,13 +248,15 @@ class Snapshot:
     """A snapshot being read: ``with Snapshot(path) as snapshot: for node in snapshot: …``.
 
     Args:
-        source: path or open binary file; gzip and snappy are told by their first bytes.
+        source: path or open binary file; gzip and snappy are recognized by their first bytes.
         largest: bytes that one node's data may have.
+
     Attributes:
-        sessions: session id to time-out in ms.
+        sessions: session id to timeout in ms.
         acls: the access lists by their key in the file.
         zxid, digest_version, digest: of the tree, once all nodes are read; None where the file has none (before 3.6, or switched off).
         last_zxid: the last transaction that the server had applied, once all nodes are read; None before 3.9.
+
     Raises:
         Truncated, ChecksumMismatch, Malformed, DecompressionError: when opened, or while nodes are read; `offset` counts unpacked bytes.
     """
@@ -276,7 +282,7 @@ class Snapshot:
         self._nodes = self._read_nodes()
 
     def __iter__(self) -> Iterator[Node]:
-        """Every node, a parent before its children. Can be gone through once."""
+        """Iterate over every node, a parent before its children; possible once."""
         return self._nodes
 
     def __enter__(self) -> Self:
@@ -286,7 +292,7 @@ class Snapshot:
         self.close()
 
     def close(self) -> None:
-        """Close the file, if this opened it."""
+        """Close the file, if it was opened here."""
         self._stack.close()
 
     def _read_sessions(self) -> None:
@@ -337,7 +343,7 @@ _ANYONE: Final = (m.ACL(perms=31, id=m.Id(scheme="world", id="anyone")),)
 
 
 class _Reader:
-    """Reads with an end, keeps the running checksum and the offset."""
+    """Reads a bounded number of bytes at a time, and keeps the running checksum and the offset."""
 
     def __init__(self, source: Readable, message: str) -> None:
         self._source, self._message = source, message
@@ -349,7 +355,7 @@ class _Reader:
         return kind(text, message=self._message, offset=self.at if offset is None else offset)
 
     def up_to(self, size: int) -> bytes:
-        """The next bytes, fewer at the end of the file."""
+        """Return the next bytes, fewer at the end of the file."""
         parts, self._ahead = [self._ahead[:size]], self._ahead[size:]
         left = size - len(parts[0])
         while left and (part := self._source.read(min(left, 1 << 20))):
@@ -361,14 +367,14 @@ class _Reader:
         return data
 
     def take(self, size: int, offset: int | None = None) -> bytes:
-        """Exactly that many bytes; raises Truncated."""
+        """Return exactly that many bytes; raises Truncated."""
         data = self.up_to(size)
         if len(data) < size:
             raise self.error(Truncated, f"{size} bytes needed, {len(data)} left", offset)
         return data
 
     def ended(self) -> bool:
-        """Whether nothing is left."""
+        """Return whether nothing is left."""
         if not self._ahead:
             self._ahead = self._source.read(1)
         return not self._ahead
@@ -377,7 +383,7 @@ class _Reader:
         return int.from_bytes(self.take(size), "big", signed=signed)
 
     def count(self, of: str) -> int:
-        """How many items follow; what they allocate is bounded by the bytes that are there."""
+        """Read how many items follow; what they allocate is bounded by the bytes that are there."""
         start = self.at
         found = self.number(4)
         if found < 0:
@@ -406,7 +412,7 @@ class _Reader:
             raise self.error(Malformed, "text is not UTF-8", start) from None
 
     def header(self, magic: bytes) -> None:
-        """FileHeader; raises Malformed for another kind of file."""
+        """Read the FileHeader; raises Malformed for another kind of file."""
         found = self.up_to(4)
         if found != magic[: len(found)]:
             raise self.error(Malformed, f"begins with {found!r}, not {magic!r}", 0)
@@ -442,7 +448,7 @@ def _unpacked(source: Readable) -> Readable:
 
 
 class _Prefixed:
-    """A source some bytes of which were looked at."""
+    """A source some bytes of which were read before."""
 
     def __init__(self, head: bytes, source: Readable) -> None:
         self._head, self._source = head, source

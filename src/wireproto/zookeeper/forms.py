@@ -1,4 +1,4 @@
-"""ZooKeeper's records for `wireproto.wire`, and the two lists that are no record: the body of a multi, and of its reply.
+"""Converts ZooKeeper's records to and from JSON for `wireproto.wire`, and the bodies of a multi and of its reply, which are lists.
 
     request   ( MultiHeader type=op done=0 err=-1, the op's record )*            MultiHeader type=-1 done=1 err=-1
     reply     ( MultiHeader type=op done=0 err=0,  the op's result )*            MultiHeader type=-1 done=1 err=-1
@@ -41,7 +41,7 @@ _NUMBERS: Final = {"bool": struct.Struct(">?"), "int8": struct.Struct(">b"), "in
 
 
 def forms() -> dict[str, Form]:
-    """Every jute record, MultiRequest and MultiResponse."""
+    """Return the form of every jute record, of MultiRequest and of MultiResponse, by name."""
     return {
         **{name: Jute(cls) for name, cls in messages("zookeeper").items()},
         "MultiRequest": Multi("MultiRequest", "operations", REQUESTS, -1),
@@ -50,18 +50,20 @@ def forms() -> dict[str, Form]:
 
 
 class Jute(SchemaForm):
-    """One record."""
+    """The form of one record."""
 
     def decode(self, version: int, data: bytes) -> dict[str, Any]:
+        """Decode a record to JSON fields. Raises ProtocolError."""
         return _marked(self, super().decode(version, data), data)
 
     def encode(self, version: int, fields: Mapping[str, Any]) -> bytes:
+        """Encode a record from JSON fields. Raises Malformed, ValueUnsupported."""
         fields, utf8 = _unmarked(fields, self.cls.__name__)
         return jute(from_json(self.cls, fields), utf8)
 
 
 def _marked(form: Form, shown: dict[str, Any], data: bytes) -> dict[str, Any]:
-    """Say that the text is UTF-8, where that makes a difference."""
+    """Add ``"encoding": "utf-8"`` to the fields, where that makes a difference."""
     if any(byte in data for byte in _FOUR) and form.encode(0, {**shown, "encoding": "utf-8"}) == data != form.encode(0, shown):
         shown["encoding"] = "utf-8"
     return shown
@@ -76,10 +78,11 @@ def _unmarked(fields: Mapping[str, Any], message: str) -> tuple[dict[str, Any], 
 
 
 def jute(record: Message, utf8: bool = False) -> bytes:
-    """The bytes that jute's BinaryOutputArchive makes of a record.
+    """Return the bytes that jute's BinaryOutputArchive makes of a record.
 
     Args:
-        utf8: characters above U+FFFF are written as four bytes, not as two surrogates.
+        utf8: whether characters above U+FFFF are written as four bytes, not as two surrogates.
+
     Raises:
         ValueUnsupported: a number that does not fit.
     """
@@ -121,7 +124,7 @@ def _utf8(text: str) -> bytes:
 
 
 def surrogates(text: str) -> bytes:
-    """Text as Java's UTF-16 units, each written as UTF-8 would write it."""
+    """Encode text as Java's UTF-16 units, each written as UTF-8 would write it."""
     if text.isascii() or max(text) < "\U00010000":
         return text.encode("utf-8", "surrogatepass")
     units = memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H")
@@ -129,7 +132,7 @@ def surrogates(text: str) -> bytes:
 
 
 class Multi:
-    """A list with a header before each item and one at its end.
+    """The form of a list with a header before each item and one at its end.
 
     Args:
         name: of the message.
@@ -144,6 +147,7 @@ class Multi:
         self.name, self.items, self.records, self.err = name, items, records, err
 
     def decode(self, version: int, data: bytes) -> dict[str, Any]:
+        """Decode the list to JSON fields. Raises Truncated, Malformed."""
         found: list[dict[str, Any]] = []
         at = 0
         while True:
@@ -161,6 +165,7 @@ class Multi:
         return _marked(self, {self.items: found, "end": to_json(header)}, data)
 
     def encode(self, version: int, fields: Mapping[str, Any]) -> bytes:
+        """Encode the list from JSON fields. Raises Malformed, ValueUnsupported."""
         fields, utf8 = _unmarked(fields, self.name)
         strange = sorted(set(fields) - {self.items, "end"})
         if strange:
@@ -189,6 +194,7 @@ class Multi:
         return b"".join(parts)
 
     def explain(self, version: int, data: bytes) -> list[Line]:
+        """Return a line for each field, with its bytes. Raises Truncated, Malformed."""
         source = Bytes(data, self.name, 0)
         for index in count():
             header = walk(m.MultiHeader, 0, source, f"{self.items}[{index}].header")

@@ -1,20 +1,20 @@
-"""QueueProducer: puts messages into a queue, many on their way at once.
+"""Puts messages into a queue, with many requests in flight (the Producer role over the queue's layout, see `layout`).
 
-What it is: the Producer role over the queue's layout (`layout`). A message is one sequential node, so the servers number and order
-them. What a node cannot carry (key, headers, a timestamp of one's own) is refused before anything is sent; null and empty data are
-kept apart.
+A message is one sequential node, so the servers number and order messages. What a node cannot carry (key, headers, a timestamp of the
+producer) is refused before anything is sent; null and empty data are kept apart.
 
-Delivery: a message whose connection was lost before its answer came is sent again, in order, when the session has a connection again: no
-acknowledged message is lost; one that was in flight at that moment may be in the queue twice. ``repeat=False`` reports
-`ConnectionLoss` instead. A server that says "not now" (throttled, session moved) has done nothing with a message, which fails so: sent
-again it would come behind those that were sent after it.
+Delivery: a message whose connection was lost before its reply came is sent again, in order, when the session has a connection again. No
+acknowledged message is lost; one that was in flight at that moment may be in the queue twice. ``repeat=False`` reports `ConnectionLoss`
+instead. A server that answers "not now" (throttled, session moved) has not stored the message, which fails: sent again, it would come
+behind those that were sent after it.
 
-A server closes the connection at a request that is larger than its jute.maxbuffer, and says nothing. So of what a lost connection left
-unanswered, a message that is larger than any that was answered yet goes alone, when all before it are answered; and each one does that was
-left unanswered a second time. One that is larger than any answered, and was alone on `ALONE` connections in a row that ended so, fails.
+A server closes the connection, without a reply, at a request that is larger than its jute.maxbuffer. So among the messages that a lost
+connection left unanswered, one that is larger than any that was answered is sent alone, when all before it are answered; and so is each
+message that was left unanswered a second time. One that is larger than any answered, and was alone on `ALONE` connections in a row that
+ended so, fails.
 
-A signal handler may raise between any two bytecodes of `send` or `flush`. So what is done for a message can be done again without harm, and
-the deque of what is unanswered alone tells what there is: a receipt joins it first, and leaves it when all else is done.
+A signal handler may raise between any two bytecodes of `send` or `flush`. So each step for a message can be repeated without harm, and the
+deque of unanswered receipts is the only record of what is left to do: a receipt is put there first, and removed when all else is done.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ if TYPE_CHECKING:
 
 
 ROOM = 0.01
-"""Seconds between looks whether a connection that had no room for more bytes has some again."""
+"""Seconds between checks whether a connection that had no room for more bytes has room again."""
 ALONE = 3
-"""Connections that one message may cost."""
+"""Connections in a row that may end at one message before it fails."""
 SMALL = 1024
-"""Bytes of a request that every server takes."""
+"""Bytes of a request that every server accepts."""
 HURRIED = 0.001
-"""Seconds between looks for answers while somebody waits for room in the send budget."""
+"""Seconds between checks for replies while a thread waits for room in the send budget."""
 
 
 _serials = itertools.count()
 
 
 class QueueReceipt:
-    """A message on its way; `position` waits for the servers' answer.
+    """The receipt of one message; `position` waits for the server's reply.
 
-    `_on` is the connection that it was put on, or was about to be; `_sent` is the call that came of it.
+    `_on` is the connection that the message was put on, or was about to be; `_sent` is the engine's call for it.
     """
 
     __slots__ = ("_on", "_producer", "_request", "_sent", "error", "serial", "size", "where")
@@ -81,21 +81,29 @@ class QueueReceipt:
 
     @property
     def done(self) -> bool:
-        """Whether the outcome is known."""
+        """Return whether the outcome is known."""
         return self.where is not None or self.error is not None
 
     @property
     def begun(self) -> bool:
-        """Whether it was sent, or may have been."""
+        """Return whether the message was sent, or may have been."""
         return self._on is not None or self._sent is not None
 
     @property
     def _doubtful(self) -> bool:
-        """Whether a signal handler raised in the very middle of its sending: inside the engine, where OpenSSL runs handlers."""
+        """Return whether a signal handler raised in the middle of sending it: inside the engine, where OpenSSL runs handlers."""
         return self._on is not None and (self._sent is None or self._sent.conn is not self._on)
 
     def position(self, timeout: float | None = None) -> LogOffset:
-        """Wait until the message is in the queue; its counter there."""
+        """Wait until the message is in the queue; returns its position, whose offset is the servers' counter.
+
+        Args:
+            timeout: seconds; None: the producer's `delivery_timeout`.
+
+        Raises:
+            TimedOut: not acknowledged in time; the message may still be stored. ConnectionLoss: it may or may not be stored.
+            BrokerError, SessionExpired, Closed: why it was not stored.
+        """
         deadline = deadline_after(self._producer.delivery_timeout if timeout is None else timeout)
         if not self.done:
             self._producer._tasks.drive(self._producer.settling(deadline, self), NEVER)
@@ -113,15 +121,15 @@ _note_sent = QueueReceipt.__dict__["_sent"].__set__
 class QueueProducer(Sends):
     """Puts messages into one queue. Thread-safe.
 
+    While there is no connection, messages wait in the send buffer; they are sent in order on the next connection.
+
     Args:
-        topic: the queue's path below the chroot; made when it is not there.
-        priority: 0 … 999, lower is taken first.
+        topic: the queue's path below the chroot; created when it is not there.
+        priority: 0 … 999; workers take the lowest number first.
         budget: the client's send budget.
         delivery_timeout: seconds that `Receipt.position` waits by default.
         repeat: send again what a lost connection left unanswered.
-        acl: of the nodes; None is the client's default.
-
-    While there is no connection, messages wait in the buffer; they go out in order with the next one.
+        acl: access list of the nodes; None is the client's default.
     """
 
     def __init__(
@@ -150,21 +158,28 @@ class QueueProducer(Sends):
         self._acl = link.acl if acl is None else acl
         self._lock = BriefLock()
         self._unanswered: deque[QueueReceipt] = deque()
-        self._unsent: deque[QueueReceipt] = deque()  # the last of them, which `_conn` had no room for yet; some may be sent all the same
+        self._unsent: deque[QueueReceipt] = deque()  # the newest of them, for which `_conn` had no room yet; some may have been sent
         self._queued = -1  # serial of the last one that was put there
-        self._again = False  # a timer will look for room, and for answers
+        self._again = False  # a timer is set that looks for room and for replies
         self._loop = tree.loop
         self._conn: Connection | None = None
-        self._last: QueueReceipt | None = None  # that was put on it
-        self._awaited: Sent | None = None  # whose answer lets the next one go
+        self._last: QueueReceipt | None = None  # the last one that was put on `_conn`
+        self._awaited: Sent | None = None  # the call after whose reply the next message may be sent
         self._proved = SMALL  # bytes of the largest request that was answered
-        self._doubted = self._twice = -1  # serials up to which there is what was left unanswered, and what was for a second time
-        self._lone = (-1, 0)  # serial of the one that was alone on the last connection, which ended; on so many in a row
+        self._doubted = self._twice = -1  # highest serials that a lost connection left unanswered once, and for a second time
+        self._lone = (-1, 0)  # serial of the message that was alone on connections that ended, and their number in a row
         self._unreported = UnreportedErrors()
         self._closed = False
 
     def opening(self, acl: Sequence[ACL] | None, timeout: float) -> Steps[Self]:
-        """See that the queue is there, with this access list where it is made. Steps."""
+        """Create the queue where it is missing, and return the producer. Steps.
+
+        Args:
+            acl: access list of the queue's nodes; None: the client's default. timeout: seconds for all requests.
+
+        Raises:
+            NoAuth: a missing node may not be created. TimedOut, SessionExpired, Closed.
+        """
         deadline = deadline_after(timeout)
         for part in (ENTRIES, TAKEN):
             yield from steps(self._tree.ensure)(join(self._path, part), acl=acl, timeout=deadline - time.monotonic())
@@ -181,7 +196,16 @@ class QueueProducer(Sends):
         partition: int | None = None,
         timeout: float = 30.0,
     ) -> QueueReceipt:
-        """Take one message; see `Producer.send`. A key, headers, a timestamp and partitions other than 0 raise ValueUnsupported."""
+        """Take one message and return its receipt; returns at once unless the send buffer is full.
+
+        Args:
+            value: bytes of the record, or None. key, headers, timestamp: None: a node cannot carry them. partition: None or 0.
+            timeout: seconds to wait for room in the send buffer.
+
+        Raises:
+            ValueUnsupported: a key, headers, a timestamp or another partition, or a value that is larger than servers accept.
+            BufferFull: no room in time; the message was not taken. Closed: the producer or the client is closed.
+        """
         deadline = deadline_after(timeout)
         receipt = self._record(value, key, headers, timestamp, partition)
         if not self._taken(receipt):
@@ -199,7 +223,7 @@ class QueueProducer(Sends):
         partition: int | None = None,
         timeout: float = 30.0,
     ) -> Steps[QueueReceipt]:
-        """`send`, as steps."""
+        """Run `send` as steps."""
         deadline = deadline_after(timeout)
         receipt = self._record(value, key, headers, timestamp, partition)
         if not self._taken(receipt):
@@ -209,7 +233,15 @@ class QueueProducer(Sends):
 
     @operation
     def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Steps[list[QueueReceipt]]:
-        """Take many messages; returns one receipt, of the last of them."""
+        """Take many messages; returns one receipt, that of the last message, or none for an empty batch.
+
+        Args:
+            columns: anything with ``__arrow_c_array__`` or ``__arrow_c_stream__`` that has a column ``value``, or a Columns.
+            partition: None or 0. timeout: seconds to wait for room in the send buffer.
+
+        Raises:
+            ValueUnsupported: a row cannot be sent. BufferFull: no room in time for the rest; the rows before are sent. Closed.
+        """
         from .._codec import Columns
 
         deadline = deadline_after(timeout)
@@ -225,7 +257,15 @@ class QueueProducer(Sends):
 
     @operation
     def flush(self, timeout: float = 30.0) -> Steps[None]:
-        """Wait until every message taken so far is answered; raises the first failure that no receipt has told."""
+        """Wait until every message taken so far is acknowledged or has failed.
+
+        Args:
+            timeout: seconds to wait.
+
+        Raises:
+            TimedOut: not all are acknowledged in time. Otherwise the first failure that no receipt has raised: ConnectionLoss, BrokerError,
+                Closed.
+        """
         deadline = deadline_after(timeout)
         with self._lock:
             last = self._unanswered[-1] if self._unanswered else None
@@ -235,17 +275,26 @@ class QueueProducer(Sends):
             except WireprotoError as why:
                 if self._link.failure is None:
                     if isinstance(why, TimedOut):
-                        why.doubtful = self._begun()  # of all that were to be flushed
+                        why.doubtful = self._begun()  # any of those that were to be flushed
                     raise
                 with self._lock:
-                    self._give_up(self._link.failure)  # which is told below, once, behind a failure that came before it
+                    self._give_up(self._link.failure)  # raised below, unless an earlier failure is
         failed = self._unreported.take()
         if failed is not None:
             raise copy(failed)
 
     @operation
     def close(self, timeout: float = 30.0) -> Steps[None]:
-        """Take no more, and flush; what is not answered by then fails with Closed, and may be in the queue all the same."""
+        """Take no more messages, and flush.
+
+        Messages that are not acknowledged by then fail with Closed, and may be in the queue all the same.
+
+        Args:
+            timeout: seconds for the flush.
+
+        Raises:
+            what `flush` raises; the producer is closed all the same.
+        """
         deadline_after(timeout)
         with self._lock:
             if self._closed:
@@ -265,14 +314,14 @@ class QueueProducer(Sends):
     def _record(
         self, value: bytes | None, key: bytes | None, headers: Headers, timestamp: int | None, partition: int | None
     ) -> QueueReceipt:
-        """A message that a node can carry, and servers take."""
+        """Make the receipt of a message that a node can carry and servers accept."""
         self._refuse(key, headers, timestamp, partition)
         receipt = QueueReceipt(self, op.create(self._server_prefix, self._prefix, value, sequence=True, acl=self._acl))
         self._link.check(receipt._request)
         return receipt
 
     def _taken(self, receipt: QueueReceipt) -> bool:
-        """Whether there was room for it at once."""
+        """Return whether there was room for the message at once."""
         with self._lock:
             self._collect()
             if not self._account.try_take(receipt.size):
@@ -281,7 +330,7 @@ class QueueProducer(Sends):
             return True
 
     def _put(self, receipt: QueueReceipt) -> None:
-        """There is room for it now."""
+        """Take a message for which there is room now."""
         with self._lock:
             self._account.check()
             self._take(receipt)
@@ -303,25 +352,25 @@ class QueueProducer(Sends):
             self._look_later()
 
     def relieve(self) -> None:
-        """Somebody waits for room in the send budget; see `wireproto.flow.budget.Holder`."""
+        """Take in the replies that have come, since a thread waits for room in the send budget; see `wireproto.flow.budget.Holder`."""
         with self._lock:
             self._collect()
             if self._unanswered and self._budget.waiting:
                 self._look_later()
 
     def unsettled(self) -> int:
-        """Messages whose outcome is not known."""
+        """Return the number of messages whose outcome is not known."""
         with self._lock:
             self._collect()
             return len(self._unanswered)
 
     def _begun(self) -> bool:
-        """Whether one that is not answered was sent; they are sent in order."""
+        """Return whether an unanswered message was sent; they are sent in order."""
         with self._lock:
             return bool(self._unanswered) and self._unanswered[0].begun
 
     def _give_up(self, why: WireprotoError) -> None:
-        """What is not answered will not be. Under the lock."""
+        """Fail all unanswered messages with `why`. Under the lock."""
         self._unsent.clear()
         while self._unanswered:
             receipt = self._unanswered[0]
@@ -371,7 +420,7 @@ class QueueProducer(Sends):
             self._link.log.info(("sent again", self.topic), "%s: %d records are sent again: %s", self.topic, len(again), cause)
 
     def _doubt(self, lost: Connection) -> None:
-        """Note what this connection left unanswered; it may be what ended it. Under the lock."""
+        """Note what this connection left unanswered: one of the messages may be what ended it. Under the lock."""
         left = [receipt for receipt in self._unanswered if receipt._on is lost and not receipt.done]
         if not left:
             return
@@ -389,7 +438,7 @@ class QueueProducer(Sends):
             self._not_stored(first, ConnectionLoss(f"{self._prefix}: {why}", peer=lost.peer))
 
     def _waits(self, receipt: QueueReceipt, conn: Connection) -> bool:
-        """Whether it is not to be on the wire with the last one. Under the lock."""
+        """Return whether the message must not be in flight together with the last one that was sent. Under the lock."""
         last = self._last
         if last is None or last is receipt or last._on is not conn or last._sent is None:
             return False
@@ -401,11 +450,11 @@ class QueueProducer(Sends):
         return True
 
     def _suspect(self, receipt: QueueReceipt) -> bool:
-        """Whether it may be what ended a connection."""
+        """Return whether the message may be what ended a connection."""
         return receipt.serial <= self._twice or (receipt.serial <= self._doubted and receipt.size > self._proved)
 
     def _line_up(self) -> None:
-        """What was taken since the last time is to be sent, too."""
+        """Queue for sending the messages that were taken since the last time."""
         new: list[QueueReceipt] = []
         for receipt in reversed(self._unanswered):
             if receipt.serial == self._queued:
@@ -424,7 +473,7 @@ class QueueProducer(Sends):
         return sent is None or (self._repeat and sent.conn is not conn and sent.done and sent.frame is None)
 
     def _post(self, receipt: QueueReceipt, conn: Connection) -> None:
-        """Send it, and note its call: both in C, where no signal handler comes between. Raises Disconnected, BufferFull."""
+        """Send the message, and note its call: both in C, where no signal handler comes between. Raises Disconnected, BufferFull."""
         self._link.writes += 1
         sending = map(_note_sent, (receipt,), map(conn.post, (receipt._request.code,), (receipt._request.body,)))
         receipt._on = conn
@@ -436,20 +485,20 @@ class QueueProducer(Sends):
             raise
 
     def _look_later(self) -> None:
-        """Under the lock."""
+        """Set the timer that looks for room and replies. Under the lock."""
         if not self._again:
             self._loop.call_at(time.monotonic() + (HURRIED if self._budget.waiting else ROOM), self._look)
             self._again = True
 
     def _look(self) -> None:
-        """The I/O thread's timer."""
+        """Run the I/O thread's timer: send what fits, and take in replies."""
         with self._lock:
             self._again = False
         self._pump()
         self.relieve()
 
     def _collect(self) -> None:
-        """Take the answers that are there already; without `repeat` a lost connection is one."""
+        """Take in the replies that have come; without `repeat` a lost connection is one."""
         while self._unanswered and self._decided(self._unanswered[0]):
             receipt = self._unanswered[0]
             if not receipt.done:
@@ -463,9 +512,14 @@ class QueueProducer(Sends):
         return not self._repeat and (receipt._doubtful or (sent is not None and sent.done))
 
     def settling(self, deadline: float, until: QueueReceipt) -> Steps[None]:
-        """Wait for answers, oldest first, up to and with this one. The lock is free meanwhile. Steps.
+        """Wait for replies, oldest first, up to and including this one. The lock is free meanwhile. Steps.
 
-        Raises TimedOut, doubtful when this one was sent.
+        Args:
+            deadline: `time.monotonic()` value. until: the receipt to wait for.
+
+        Raises:
+            TimedOut: `until` is not acknowledged by then; doubtful when it was sent. Closed, SessionExpired, AuthError: no connection will
+                come.
         """
         try:
             yield from self._settling(deadline, until)
@@ -486,16 +540,16 @@ class QueueProducer(Sends):
                     raise TimedOut("the message is not acknowledged yet", topic=self.topic)
                 continue
             if sent is not None:
-                self._link.lost(sent.conn, sent.error)  # perhaps nobody has told it yet
+                self._link.lost(sent.conn, sent.error)  # perhaps the link has not noticed it yet
             yield from self._link.connecting(deadline)
             self._pump()
-            if head._sent is sent:  # others fill the connection
+            if head._sent is sent:  # other requests fill the connection
                 if time.monotonic() >= deadline:
                     raise TimedOut("the message is not sent yet", topic=self.topic)
                 yield min(time.monotonic() + ROOM, deadline)
 
     def _read(self, receipt: QueueReceipt) -> None:
-        """Its outcome."""
+        """Read the outcome of a message whose call has ended."""
         sent = receipt._sent
         try:
             if sent is None:
@@ -522,6 +576,9 @@ class QueueProducer(Sends):
         receipt.error = why
 
     def _let_go(self, receipt: QueueReceipt) -> None:
-        """Done with the oldest one. Bytes that are given back twice, since a handler raised, are right again when nothing is held."""
+        """Drop the oldest receipt, and give back its bytes.
+
+        If a signal handler causes bytes to be given back twice, the sum is right again when nothing is held.
+        """
         self._account.give(receipt.size)
         self._unanswered.popleft()

@@ -1,15 +1,16 @@
-"""QueueConsumer: takes messages from a queue, one at a time; each is acked or given back.
+"""Takes messages from a queue, one at a time; each is acked or given back (the QueueConsumer role over the queue's layout).
 
-What it is: the QueueConsumer role over the queue's layout, compatible with kazoo's LockingQueue: a message is claimed by an
-ephemeral node of its name under ``taken``, an ack deletes message and claim in one transaction, a release deletes the claim. When the
-session is lost the servers delete the claims, and others take the messages: at least once.
+It is compatible with kazoo's LockingQueue: a message is claimed by an ephemeral node of its name under ``taken``, an ack deletes message
+and
+claim in one transaction, a release deletes the claim. When the session is lost the servers delete the claims, and other workers take the
+messages: at least once.
 
-`attempt` follows the data version of the message's node: a release writes the node, so it counts releases; a worker that died does not.
-All workers of a queue share it; `group` is only a name that the claim carries.
+`attempt` follows the data version of the message's node: a release writes the node, so it counts releases; the death of a worker does not
+count. All workers of a queue share it; `group` is only a name that the claim carries.
 
-A signal handler may raise between any two bytecodes of `receive`, which has claimed a message by then, perhaps: a claim is noted before it
-is sent, and a delivery until it is handed out. The next `receive` goes on with either, `close` gives it back.
-What a close has no time for is given back beside it: a claim that stays hides its message as long as the client lives.
+A signal handler may raise between any two bytecodes of `receive`, which may have claimed a message by then: a claim is noted before it is
+sent, and a delivery until it is returned. The next `receive` continues with either, `close` gives it back. What a close has no time for is
+given back by a task of the client: a claim that stays hides its message as long as the client lives.
 """
 
 from __future__ import annotations
@@ -47,19 +48,21 @@ if TYPE_CHECKING:
 
 
 PATIENCE = 30.0
-"""Seconds that what makes the queue, and looks whether a claim is ours, may take beside the calls that wait for it."""
+"""Seconds that the tasks which create the queue, and check whether a claim is ours, may take, however short the calls are that wait."""
 ANSWER = 1.0
-"""Seconds after which a request that is not answered is made anew by the next call, however short the calls are that wait for it."""
+"""Seconds after which the next call repeats a request that is not answered, however short the calls are that wait for it."""
 STALE = 1.0
-"""Seconds after which a list that is known to have changed is taken anew, so that urgent and released messages come to their turn."""
+"""Seconds after which a list that is known to have changed is read again, so that urgent and released messages get their turn."""
 
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """What a delivery holds: the message's name, the tree within the session that claimed it, the data version that it had.
+    """A claim that a delivery holds.
 
-    ending: whether somebody has begun to end it, so that it may be gone, and another worker's be there under its name.
-    check: looks whether it is ours, where that was asked.
+    Attributes:
+        name: the message's. scope: the tree within the session that claimed it. version: data version that the message had.
+        ending: whether an ack or release has begun, so that the claim may be gone, and another worker's be there under its name.
+        check: the task that checks whether the claim is ours, where one was begun.
     """
 
     name: str
@@ -73,8 +76,11 @@ class Claim:
 class Claiming:
     """A claim under way.
 
-    call: None where nobody knows whether it is there: a signal handler raised, or it is being given back. get: of the message, once it is
-    there, asked for at `asked_at`. check: as of a `Claim`.
+    Attributes:
+        entry: the message. scope: the tree within the session that claims it.
+        call: the create request; None where it is unknown whether the claim is there: a signal handler raised, or it is being given back.
+        get: the request for the message, sent at `asked_at` (seconds of `time.monotonic()`) once the claim is there.
+        check: as of a `Claim`.
     """
 
     entry: Entry
@@ -86,12 +92,13 @@ class Claiming:
 
     @property
     def name(self) -> str:
+        """Return the message's name."""
         return self.entry.name
 
 
 @dataclass(slots=True)
 class Looking:
-    """The queue being listed: its watch, and the two lists."""
+    """Requests that list the queue, in flight: its watch, and the two lists."""
 
     watch: Watch
     entries: Call[tuple[list[str], Stat]]
@@ -100,12 +107,13 @@ class Looking:
 
 
 class QueueWorker(PartingRole):
-    """A worker on one queue. `receive` belongs to one thread at a time; a delivery's ends may be called by any.
+    """A worker on one queue. `receive` belongs to one thread at a time; any thread may ack or release a delivery.
 
     Args:
-        group: a name for this set of workers, told in the claims.
-        acl: of the claims, and of the queue's nodes where they are made here; None is the client's default. Whoever shall see that a
-            message is taken needs to read the list of claims, and no claim.
+        group: a name for this set of workers, which the claims carry.
+        acl: access list of the claims, and of the queue's nodes where they are created here; None is the client's default. Whoever is to
+            see
+            that a message is taken needs to read the list of claims, and no claim.
     """
 
     def __init__(self, tree: Tree, topic: str, group: str, *, acl: Sequence[ACL] | None = None) -> None:
@@ -125,21 +133,28 @@ class QueueWorker(PartingRole):
         self._looked = 0.0
         self._claims: dict[str, Claim] = {}
         self._claiming: Claiming | None = None
-        self._back: list[Claim] = []  # to be given back: the worker is closed
+        self._back: list[Claim] = []  # claims to be given back: the worker is closed
         self._later: Task[None] | None = None
-        self._made_out: tuple[Claim, Delivery] | None = None  # what a `receive` that was interrupted has not handed out
+        self._made_out: tuple[Claim, Delivery] | None = None  # a delivery that an interrupted `receive` has not returned
         self._made = False  # whether the queue's nodes are there, as far as is known
-        self._vain = False  # whether something that was listed came to nothing since
+        self._vain = False  # whether a claim of a listed message failed since
         self._waits = Waits()
 
     def receive(self, timeout: float = 1.0) -> Delivery | None:
-        """Claim the next message, or None when none came within `timeout`."""
+        """Claim the next message and return it, or None when none came within `timeout`.
+
+        Args:
+            timeout: seconds to wait.
+
+        Raises:
+            ConcurrentUse: another thread uses the worker. Closed. BrokerError: the server's error: NoAuth, for instance.
+        """
         delivery = self._tasks.drive(self._receiving(timeout), NEVER)
         self._made_out = None  # no signal handler runs from here to the caller
         return delivery
 
     def receiving(self, timeout: float = 1.0) -> Steps[Delivery | None]:
-        """`receive`, as steps."""
+        """Run `receive` as steps."""
         delivery = yield from self._receiving(timeout)
         self._made_out = None
         return delivery
@@ -150,11 +165,11 @@ class QueueWorker(PartingRole):
             try:
                 return (yield from self._receive(deadline))
             except TimedOut:
-                return None  # nobody could be asked in time; the session goes on in the background
+                return None  # no server answered in time; the session is kept in the background
             except BrokerError as why:
                 if not passing(why):
                     raise
-                yield deadline  # a server said "not now" as long as there was time to ask again
+                yield deadline  # a server answered "not now" as long as there was time to repeat the request
                 return None
 
     def _receive(self, deadline: float) -> Steps[Delivery | None]:
@@ -182,7 +197,7 @@ class QueueWorker(PartingRole):
                 return None
 
     def _pausing(self, deadline: float) -> Steps[None]:
-        """Before the queue is listed again, where what was listed came to nothing several times in a row."""
+        """Pause before the queue is listed again, where what was listed came to nothing several times in a row."""
         if self._vain:
             self._vain = False
             pause = self._waits.next()
@@ -195,7 +210,7 @@ class QueueWorker(PartingRole):
             watch.wake()
 
     def _still_ours(self, held: Claim, delivery: Delivery, deadline: float) -> Steps[Delivery | None]:
-        """What an interrupted `receive` would have handed out, unless the claim went since, with its session."""
+        """Return what an interrupted `receive` would have returned, unless the claim went since, with its session."""
         if (yield from self._checked(held, deadline)):
             return delivery
         self._claims.pop(held.name, None)
@@ -203,7 +218,7 @@ class QueueWorker(PartingRole):
         return None
 
     def _parting(self, deadline: float) -> Steps[None]:
-        """Give back what is in hand, later where there is nobody to give it to, or no time: it would hide its message."""
+        """Give back what is claimed; later where no server answers, or there is no time: a claim would hide its message."""
         self._forget_watch()
         if self._making is not None:
             self._making.cancel(Closed("the queue consumer was closed"))
@@ -214,13 +229,13 @@ class QueueWorker(PartingRole):
             raise
 
     def _give_back_later(self) -> None:
-        """What had no time: as soon as there is a connection."""
+        """Start a task that gives back, as soon as there is a connection, what the close had no time for."""
         with suppress(WireprotoError):  # the client is closed, and its session with it
             if self._later is None:
                 self._later = self._tasks.spawn(self._giving_back_later(), f"giving back what a worker of {self.topic} has")
 
     def _giving_back_later(self) -> Steps[None]:
-        with suppress(WireprotoError):  # who closed the worker was told why
+        with suppress(WireprotoError):  # `close` has raised the reason
             yield from self._giving_back(NEVER)
 
     def _giving_back(self, deadline: float) -> Steps[None]:
@@ -245,9 +260,10 @@ class QueueWorker(PartingRole):
     # -- inside -----------------------------------------------------------------------------------------------------------
 
     def _look(self, deadline: float) -> Steps[bool]:
-        """List the queue, with a watch on both lists; whether there is anything to claim.
+        """List the queue, with a watch on both lists; returns whether there is anything to claim.
 
-        When time runs out (TimedOut) it goes on, and the next call takes what it has come to: an answer may take longer than each call has.
+        When time runs out (TimedOut) the requests stay in flight, and the next call takes their replies: a reply may take longer than each
+        call has.
         """
         if not self._made:
             yield from self._make(deadline)
@@ -263,13 +279,13 @@ class QueueWorker(PartingRole):
         except NoNode:
             self._look_anew()
             return False
-        except BaseException:  # the next look has a watch of its own
+        except BaseException:  # the next listing sets a watch of its own
             self._forget_watch()
             raise
         held = set(claimed)
         self._candidates = deque(entry for entry in by_priority(names) if entry.name not in held)
         self._looked = time.monotonic()
-        self._watch, self._looking = looking.watch, None  # behind what was found: who is interrupted before it looks again
+        self._watch, self._looking = looking.watch, None  # last: if interrupted before this line, the next call lists again
         return bool(self._candidates)
 
     def _names(self, looking: Looking, call: Call[tuple[list[str], Stat]], deadline: float) -> Steps[list[str]]:
@@ -278,7 +294,7 @@ class QueueWorker(PartingRole):
         return names
 
     def _make(self, deadline: float) -> Steps[None]:
-        """See that both lists are there."""
+        """Create both lists where they are missing."""
         if self._making is None:
             self._making = self._tasks.spawn(making(self._tree, (self._entries, self._taken), self._acl), f"making the queue {self.topic}")
         task = self._making
@@ -289,8 +305,8 @@ class QueueWorker(PartingRole):
         self._made = True
 
     def _list(self, deadline: float) -> Steps[None]:
-        """Ask for both lists."""
-        self._forget_watch()  # of the list that has not changed
+        """Request both lists."""
+        self._forget_watch()  # the one of the list that has not changed
         watch, list_ = self._tree.watch(), steps(self._tree.children_async)
         try:
             entries = yield from list_(self._entries, watch=watch, timeout=max(deadline - time.monotonic(), 0.0))
@@ -302,9 +318,9 @@ class QueueWorker(PartingRole):
             raise
 
     def _claim(self, deadline: float) -> Steps[Delivery | None]:
-        """Go on with the claim under way, or begin the next one; None when somebody else was first.
+        """Continue the claim under way, or begin the next one; returns None when another worker was first.
 
-        When time runs out (TimedOut) the claim stays under way and the next call goes on with it: nobody may forget that it is ours.
+        When time runs out (TimedOut) the claim stays under way and the next call continues it: it must not be forgotten that it is ours.
         """
         if self._claiming is None:
             yield from self._begin(self._candidates[0], deadline)
@@ -313,7 +329,7 @@ class QueueWorker(PartingRole):
         claiming, entry, scope = self._claiming, self._claiming.entry, self._claiming.scope
         try:
             data, stat = yield from self._fetched(claiming, deadline)
-        except (NoNode, NoAuth) as why:  # finished by its worker between our look and our claim; for others to read
+        except (NoNode, NoAuth) as why:  # finished by its worker between our listing and our claim; or not readable by us
             claiming.call = None
             yield from self._drop(entry.name, scope, deadline)
             self._claiming = None
@@ -331,13 +347,13 @@ class QueueWorker(PartingRole):
         self._claims[entry.name] = made
         self._vain = False
         self._waits.over()
-        self._made_out, self._claiming = (made, delivery), None  # at once: it is under way, or to be handed out
+        self._made_out, self._claiming = (made, delivery), None  # in one step: it is under way, or to be returned
         return delivery
 
     def _fetched(self, claiming: Claiming, deadline: float) -> Steps[tuple[bytes | None, Stat]]:
-        """The message that is claimed; goes on when time runs out (NotYet), as the claim does.
+        """Return the data and stat of the claimed message; when time runs out (NotYet) it continues, as the claim does.
 
-        An answer that lay here for a session's time-out is asked for anew: the claim may have gone with its session.
+        A reply that lay here for a session timeout is requested again: the claim may have gone with its session.
         """
         try:
             if claiming.get is None or time.monotonic() - claiming.asked_at > claiming.scope.session_timeout:
@@ -350,7 +366,7 @@ class QueueWorker(PartingRole):
         except BaseException:
             claiming.get = None
             raise
-        get, claiming.get = claiming.get, None  # who is interrupted behind it asks anew: nobody knows how long it is until then
+        get, claiming.get = claiming.get, None  # if interrupted after this line, the next call requests it again: it may be old by then
         return (yield from get.getting(max(deadline, time.monotonic() + 1.0)))
 
     def _begin(self, entry: Entry, deadline: float) -> Steps[None]:
@@ -368,7 +384,7 @@ class QueueWorker(PartingRole):
             self._candidates.popleft()
 
     def _claimed(self, claiming: Claiming, deadline: float) -> Steps[bool]:
-        """Whether the claim under way came to be; where it did not, none is under way afterwards."""
+        """Return whether the claim under way succeeded; where it did not, none is under way afterwards."""
         try:
             if claiming.call is None:
                 raise ConnectionLoss("the claim may not be there", topic=self.topic)
@@ -395,7 +411,10 @@ class QueueWorker(PartingRole):
         return True
 
     def _look_anew(self) -> None:
-        """The claim under way has come to nothing, and no event may tell of it: list the queue again, which may have been made anew."""
+        """Drop the claim under way, which came to nothing, and list the queue again.
+
+        No event may report that the claim failed, and the queue may have been created again.
+        """
         self._claiming = None
         self._vain = True
         self._forget_watch()
@@ -441,7 +460,7 @@ class QueueWorker(PartingRole):
         )
 
     def _checked(self, held: Claim | Claiming, deadline: float) -> Steps[bool]:
-        """`_ours`, which goes on when time runs out (TimedOut): the next call takes what it has come to."""
+        """Run `_ours` in a task that continues when time runs out (TimedOut): the next call takes its result."""
         if held.check is None:
             ours = self._ours(join(self._taken, held.name), held.scope, deadline_after(PATIENCE))
             held.check = self._tasks.spawn(ours, f"looking whether {held.name} is ours")
@@ -452,22 +471,23 @@ class QueueWorker(PartingRole):
         return check.result()
 
     def _ours(self, claim: str, scope: Tree, deadline: float) -> Steps[bool]:
-        """Whether a claim is there and this worker's. The server of now may be behind the one that made it, or deleted it."""
+        """Return whether a claim is there and this worker's. The connected server may be behind the one that created or deleted it."""
         try:
             yield from steps(scope.catch_up)(self._taken, timeout=deadline - time.monotonic())
             data, _ = yield from steps(scope.get)(claim, timeout=deadline - time.monotonic())
             return data == self._id
         except (NoNode, SessionExpired):  # with its session it goes by itself
             return False
-        except NoAuth:  # by its own access list: whose session's it is may be asked all the same
+        except NoAuth:  # by its own access list: the stat, which names its session, may be read all the same
             stat = yield from steps(scope.exists)(claim, timeout=deadline - time.monotonic())
             return stat is not None and stat.ephemeral_owner == scope.session[0]
 
     def _drop(self, name: str, scope: Tree, deadline: float, *, doubtful: bool = False) -> Steps[None]:
-        """Give a claim back: one that is ours is so until we delete it, or its session ends.
+        """Give a claim back: one that is ours stays so until we delete it, or its session ends.
 
         Args:
-            doubtful: whether it may be gone, so that another worker's would be deleted under its name. So is each repeat.
+            doubtful: whether it may be gone, so that another worker's claim would be deleted under its name. Each repeated attempt is
+                doubtful too.
         """
         claim = join(self._taken, name)
         while True:
@@ -478,12 +498,12 @@ class QueueWorker(PartingRole):
             except (NoNode, SessionExpired):
                 return
             except ConnectionLoss:
-                doubtful = True  # asking again tells: left there, it would hide the message as long as the session lives
+                doubtful = True  # the next attempt shows it: a claim that stays hides the message as long as the session lives
                 continue
             return
 
 
 def making(tree: Tree, paths: Sequence[str], acl: Sequence[ACL] | None) -> Steps[None]:
-    """See that these nodes are there."""
+    """Create these nodes where they are missing. Steps."""
     for path in paths:
         yield from steps(tree.ensure)(path, acl=acl, timeout=PATIENCE)

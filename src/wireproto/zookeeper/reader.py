@@ -1,11 +1,11 @@
-"""QueueReader: reads a queue's messages in order of arrival, without taking them.
+"""Reads a queue's messages in order of arrival, without taking them (the Reader role over the queue's layout).
 
-What it is: the Reader role over the queue's layout. Messages are read in runs of pipelined gets; those that a worker finished meanwhile are
-passed over. What a run's answers bring in time is handed out; the rest of them is listened for by the next `poll`. A stop at LATEST is
-the ensemble's counter when the reader opens: every message acknowledged by then lies before it. Belongs to one thread at a time.
+Messages are read in runs of pipelined get requests; those that a worker finished meanwhile are skipped. The replies that come in time are
+returned; the next `poll` takes in the rest. A stop at LATEST is the ensemble's counter when the reader opens: every message acknowledged by
+then lies before it. A reader belongs to one thread at a time.
 
-A queue that is deleted and made again counts from 0 again. The reader knows its queue by the transaction that made it, and a message that
-it has found by one that is older than the list; anything else is DataLoss, at each `poll` until a `seek`.
+A queue that is deleted and created again counts from 0 again. The reader knows its queue by the transaction that created it (czxid), and
+checks that a message that it has found is older than the list; anything else is DataLoss, at each `poll` until a `seek`.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
     from .watch import Watch
 
 AHEAD_BYTES = 4 << 20
-"""Bytes of data to ask for at once."""
+"""Bytes of data to request at once."""
 AHEAD = 512
-"""Messages to ask for at once, at most."""
+"""Messages to request at once, at most."""
 LEAST = 0.1
-"""Seconds that a `poll` takes for asking and listening however short its timeout is, so that polling without waiting gets on."""
+"""Seconds that a `poll` has for requests and replies however short its timeout is, so that polling without waiting makes progress."""
 STALE = 10.0
-"""Seconds after which messages that were asked for and did not come are asked for again."""
+"""Seconds after which messages that were requested and did not come are requested again."""
 FOLLOW = 1.0
-"""Seconds that iterating a reader without a stop waits for more before it looks again."""
+"""Seconds that iterating a reader without a stop waits for more messages before it polls again."""
 
 
 @dataclass(slots=True)
 class Listing:
-    """The queue being listed."""
+    """A request that lists the queue, in flight."""
 
     watch: Watch | None
     call: Call[tuple[list[str], Stat]]
@@ -58,10 +58,7 @@ class Listing:
 
 
 class QueueReader(Role):
-    """Reads one queue.
-
-    Positions are the servers' counters. Made by `opening`.
-    """
+    """Reads one queue. Positions are the servers' counters. Made by `opening`."""
 
     def __init__(self, tree: Tree, topic: str) -> None:
         super().__init__("reader", tree.loop)
@@ -77,13 +74,22 @@ class QueueReader(Role):
         self._watch: Watch | None = None
         self._size = AHEAD_BYTES // 16
         self._next = 0
-        self._made = 0  # the transaction that made this queue
-        self._listed = 0  # one that is younger than all that was found
+        self._made = 0  # zxid of the transaction that created this queue
+        self._listed = 0  # a zxid that is not older than any message that was found
         self._stop: int | None = None
 
     @classmethod
     def opening(cls, tree: Tree, topic: str, *, start: Where = EARLIEST, stop: Where | None = None, timeout: float = 30.0) -> Steps[Self]:
-        """Make a reader. Steps."""
+        """Make a reader. Steps.
+
+        Args:
+            topic: the queue's path below the chroot. start: EARLIEST, LATEST, AtTime or a position. stop: likewise; None: wait for more
+                messages.
+            timeout: seconds for all requests.
+
+        Raises:
+            NoNode: there is no such queue. OptionError: `start` or `stop` is no position of this queue. TimedOut, SessionExpired, Closed.
+        """
         made = cls(tree, topic)
         deadline = deadline_after(timeout)
         made._next = yield from made._resolve(start, deadline, "start")
@@ -98,15 +104,19 @@ class QueueReader(Role):
                 yield batch
 
     def poll(self, timeout: float = 1.0) -> Batch | None:
-        """The next messages, or None when none came within `timeout` or the stop is reached.
+        """Return the next messages, or None when none came within `timeout` or the stop is reached.
+
+        Args:
+            timeout: seconds to wait.
 
         Raises:
-            DataLoss: the queue was deleted, or made again, or ends before the position; seek to go on.
+            DataLoss: the queue was deleted, or created again, or ends before the position; seek to continue.
+            ConcurrentUse: another thread uses the reader. Closed. BrokerError: the server's error, NoAuth for instance.
         """
         return self._tasks.drive(self.polling(timeout), NEVER)
 
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
-        """`poll`, as steps."""
+        """Run `poll` as steps."""
         deadline = deadline_after(timeout)
         until = max(deadline, time.monotonic() + LEAST)
         with self._only:
@@ -117,7 +127,7 @@ class QueueReader(Role):
             except BrokerError as why:
                 if not passing(why):
                     raise
-                yield until  # a server said "not now" as long as there was time to ask again
+                yield until  # a server answered "not now" as long as there was time to repeat the request
                 return None
 
     def _poll(self, deadline: float, until: float) -> Steps[Batch | None]:
@@ -136,7 +146,15 @@ class QueueReader(Role):
 
     @operation
     def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
-        """Go on from there."""
+        """Continue from another position.
+
+        Args:
+            where: EARLIEST, LATEST, AtTime or a position. timeout: seconds for all requests.
+
+        Raises:
+            NoNode: there is no such queue. OptionError: `where` is no position of this queue. ConcurrentUse, TimedOut, SessionExpired,
+                Closed.
+        """
         with self._only:
             self._next = yield from self._resolve(where, deadline_after(timeout), "seek")
             self._found.clear()
@@ -146,12 +164,12 @@ class QueueReader(Role):
 
     @property
     def positions(self) -> Mapping[TopicPartition, Position]:
-        """Where it is read next."""
+        """Return where the queue is read next."""
         return {(self.topic, 0): position(self.topic, self._next)}
 
     @property
     def done(self) -> bool:
-        """Whether the stop is reached."""
+        """Return whether the stop is reached."""
         return self._only.closed or (self._stop is not None and self._next >= self._stop)
 
     def _wake(self) -> None:
@@ -160,7 +178,7 @@ class QueueReader(Role):
             watch.wake()
 
     def _let_go(self, deadline: float) -> None:
-        """Nothing is held at the servers but a watch."""
+        """Forget the watch: nothing else is held at the servers."""
         self._forget_watch()
 
     def _forget_watch(self) -> None:
@@ -184,9 +202,10 @@ class QueueReader(Role):
         return at
 
     def _list(self, deadline: float) -> Steps[None]:
-        """What lies between here and the stop; with a watch for more.
+        """List what lies between the position and the stop, and watch for more.
 
-        When time runs out (TimedOut) it goes on, and the next call takes what it has come to: an answer may take longer than each call has.
+        When time runs out (TimedOut) the request stays in flight, and the next call takes its reply: a reply may take longer than each call
+        has.
         """
         if self._watch is not None and not self._watch.fired:
             return
@@ -201,7 +220,7 @@ class QueueReader(Role):
                 raise why
         except NotYet:
             raise
-        except BaseException:  # the next look has a watch of its own
+        except BaseException:  # the next listing sets a watch of its own
             self._forget_watch()
             raise
         found = [
@@ -210,7 +229,7 @@ class QueueReader(Role):
         self._listed = stat.pzxid
         self._found, self._watch, self._listing = deque(found), listing.watch, None
         if not found and self._stop is not None:
-            self._next = self._stop  # counters below the stop were given out before it was set: nothing more can come
+            self._next = self._stop  # counters below the stop were assigned before it was set: nothing more can come
 
     def _ask_list(self, deadline: float) -> Steps[None]:
         self._forget_watch()
@@ -225,7 +244,7 @@ class QueueReader(Role):
             raise
 
     def _lost(self, stat: Stat | None) -> DataLoss | None:
-        """What is wrong with the queue as it is now."""
+        """Return what is wrong with the queue as it is now, or None."""
         end = 0 if stat is None else next_sequence(stat)
         if stat is None:
             text = f"the queue was deleted, and was read up to {self._next}"
@@ -239,7 +258,7 @@ class QueueReader(Role):
         return DataLoss(f"{text}; seek to go on", topic=self.topic, partition=0, position=self._next, diverges_at=at)
 
     def _still_there(self, deadline: float) -> Steps[None]:
-        """Raise DataLoss where the queue went, and not a message of it alone; NotYet as `_list`."""
+        """Raise DataLoss if the queue was deleted, and not only one message of it; NotYet as `_list`."""
         if self._checking is None:
             look = yield from steps(self._tree.exists_async)(self._entries, timeout=max(deadline - time.monotonic(), 0.0))
             self._checking = look.unordered()
@@ -250,13 +269,13 @@ class QueueReader(Role):
             raise why
 
     def _read(self, until: float) -> Steps[Batch | None]:
-        """What a run of gets brings until then; None when its messages are all gone. Raises TimedOut when nothing came in time."""
+        """Return what a run of gets brings until then; None when its messages are all gone. Raises TimedOut when nothing came in time."""
         if not self._asked:
             yield from self._ask(until)
         builder = ColumnsBuilder("sequence")
         read: list[Entry] = []
         size = 0
-        sure = self._stop is None  # without a stop the next list tells
+        sure = self._stop is None  # without a stop the next listing shows it
         try:
             while self._asked:
                 entry, call = self._asked[0]
@@ -269,7 +288,7 @@ class QueueReader(Role):
                         yield from self._still_there(until)
                         sure = True
                 else:
-                    if stat.czxid > self._listed:  # another one of that name
+                    if stat.czxid > self._listed:  # another message of that name
                         yield from self._still_there(until)
                     builder.append(data, timestamp=stat.ctime, position=entry.sequence)
                     size += stat.data_length
@@ -292,7 +311,7 @@ class QueueReader(Role):
         return Batch(self.topic, 0, builder.finish(), position(self.topic, self._next))
 
     def _ask(self, until: float) -> Steps[None]:
-        """Send a run of gets."""
+        """Send a run of get requests."""
         self._asked_at = time.monotonic()
         for _ in range(min(len(self._found), AHEAD, max(AHEAD_BYTES // max(self._size, 1), 1))):
             path = join(self._entries, self._found[0].name)
@@ -300,13 +319,13 @@ class QueueReader(Role):
             self._asked.append((self._found.popleft(), call.unordered()))
 
     def _ask_again(self) -> None:
-        """Have what was not answered asked for once more."""
+        """Put what was not answered back, so that it is requested again."""
         self._found.extendleft(entry for entry, _ in reversed(self._asked))
         self._asked.clear()
 
 
 def first_since(tree: Tree, entries: str, found: list[Entry], at: AtTime, end: int, deadline: float) -> Steps[int]:
-    """Counter of the first message that came at or after a time; `end` when there is none. Steps."""
+    """Return the counter of the first message that came at or after a time; `end` when there is none. Steps."""
     low, high = 0, len(found)
     while low < high:  # the leader's clock may step back: then the first of the messages around the step may be missed by that step
         middle = (low + high) // 2

@@ -1,13 +1,19 @@
-"""Tree: ZooKeeper's nodes, read, written and watched.
+"""Reads, writes and watches the nodes of ZooKeeper's tree.
 
-What it is: the user's calls, each in two forms: `get` waits for the answer, `get_async` sends and returns a `Call`, so that a
-thousand of them are on their way at once; requests of one client take effect in the order in which they were sent. Paths are
-absolute, below the chroot of the URL. Thread-safe. Every blocking call takes `timeout` in seconds. A watch is a callback for one
-event, run in a thread of its own (or a `Watch` to wait for); it survives the loss of a connection.
+Most calls exist in two forms: `get` waits for the reply; `get_async` sends the request and returns a `Call`, so that thousands of requests
+may be in flight. Requests of one client take effect in the order in which they were sent. Paths are absolute and lie below the chroot of
+the
+URL. A `Tree` is thread-safe. Every blocking call takes `timeout` in seconds. A watch is a callback for one event, which runs in a thread of
+its own, or a `Watch` to wait for; it survives the loss of a connection.
 
-Raises, everywhere: `NoNode`, `BadVersion`, `NoAuth` … (``wireproto.zookeeper.codes``) with the path as `node`; `ValueUnsupported` for an
-illegal path or a frame beyond the servers' limit; `ConnectionLoss` when a write was in flight on a lost connection; `SessionExpired` when
-the session in which the call was made ended before the call was done: nothing slips into the next one; `TimedOut`.
+Raised by every call that sends a request:
+
+    NoNode, BadVersion, NoAuth …  the server's error (`wireproto.zookeeper.codes`), with the path as `node`
+    ValueUnsupported              the path is illegal, or the request is larger than servers accept (``jute.maxbuffer``)
+    ConnectionLoss                the connection was lost with a write in flight: it may or may not have taken effect
+    SessionExpired                the session in which the call was made ended before the call was done: nothing slips into the next session
+    TimedOut                      no reply in time; `doubtful` when it was a write that was sent
+    Closed                        the client is closed
 """
 
 from __future__ import annotations
@@ -37,16 +43,16 @@ from .watch import PERSISTENT, RECURSIVE, Watch
 T = TypeVar("T")
 P = ParamSpec("P")
 REMEMBERED, REMEMBERED_LENGTH = 512, 200
-"""Paths that a tree keeps something of, by kind, and characters of a path that it keeps one for."""
+"""Entries of each of a tree's caches, and characters of the longest path that is cached."""
 LATE = 0.5
-"""Seconds beyond its own time after which a task is not waited for: the I/O thread is busy."""
+"""Seconds beyond a task's own deadline after which it is not waited for: the I/O thread is busy."""
 
 
 class Known(dict[str, T]):
-    """What is made of a path once, its check and encoding, for nodes that are used again and again. At most `REMEMBERED` of them.
+    """A cache of at most `REMEMBERED` values that are computed from a path: its check and encoding, for nodes that are used repeatedly.
 
     Args:
-        make: server's path and caller's to what is kept.
+        make: called with the server's path and the caller's path; returns the value to cache.
         root: the chroot.
     """
 
@@ -66,13 +72,13 @@ class Known(dict[str, T]):
 
 
 def stepwise(method: Callable[P, T]) -> Callable[P, T]:
-    """Mark a method that hands on what one call of the link gives: over `StepCalls` it gives that call's steps (`steps_of`)."""
+    """Mark a method that returns the result of one call of the link: over `StepCalls` it returns that call's steps (`steps_of`)."""
     method.__wrapped__ = lambda tree, *args, **given: method(tree.stepping, *args, **given)  # type: ignore[attr-defined]
     return method
 
 
 class Tree(Closing):
-    """The tree of nodes. Made by ``client.tree()``; closing it does nothing, the client holds the session."""
+    """The tree of nodes. Made by ``client.tree()``; closing it does nothing, since the session belongs to the client."""
 
     def __init__(self, link: Link | SessionCalls, loop: Any) -> None:
         self._link = link
@@ -88,7 +94,14 @@ class Tree(Closing):
 
     @stepwise
     def get(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> tuple[bytes | None, Stat]:
-        """A node's data (None where it has null) and stat. `watch` is called when it is written or deleted."""
+        """Return a node's data (None for null) and its stat.
+
+        Args:
+            path: of the node. watch: called once, when the node is written or deleted. timeout: seconds to wait for the reply.
+
+        Raises:
+            NoNode, NoAuth: the server's error. TimedOut, SessionExpired, Closed, ValueUnsupported: see the module.
+        """
         if watch is None:
             return self._link.call(self._gets[path], deadline_after(timeout))
         watching = self._watching(DATA, path, watch)
@@ -96,6 +109,14 @@ class Tree(Closing):
 
     @stepwise
     def get_async(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Call[tuple[bytes | None, Stat]]:
+        """Send the request of `get`; the returned call's `result` is what `get` returns.
+
+        Args:
+            path, watch: as for `get`. timeout: seconds to wait for a connection, and for the reply.
+
+        Raises:
+            TimedOut: there was no connection in time. SessionExpired, Closed, ValueUnsupported: see the module.
+        """
         if watch is None:
             return self._send(self._gets[path], timeout)
         watching = self._watching(DATA, path, watch)
@@ -103,7 +124,14 @@ class Tree(Closing):
 
     @stepwise
     def exists(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Stat | None:
-        """A node's stat, or None when there is no such node. `watch` is called when it is created, written or deleted."""
+        """Return a node's stat, or None when there is no such node.
+
+        Args:
+            path: of the node. watch: called once, when the node is created, written or deleted. timeout: seconds to wait for the reply.
+
+        Raises:
+            NoAuth: the server's error. TimedOut, SessionExpired, Closed, ValueUnsupported: see the module.
+        """
         if watch is None:
             return self._link.call(self._looks[path], deadline_after(timeout))
         watching = self._watching(IF_EXISTS, path, watch)
@@ -111,6 +139,14 @@ class Tree(Closing):
 
     @stepwise
     def exists_async(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Call[Stat | None]:
+        """Send the request of `exists`; the returned call's `result` is what `exists` returns.
+
+        Args:
+            path, watch: as for `exists`. timeout: seconds to wait for a connection, and for the reply.
+
+        Raises:
+            TimedOut: there was no connection in time. SessionExpired, Closed, ValueUnsupported: see the module.
+        """
         if watch is None:
             return self._send(self._looks[path], timeout)
         watching = self._watching(IF_EXISTS, path, watch)
@@ -118,34 +154,68 @@ class Tree(Closing):
 
     @stepwise
     def children(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> tuple[list[str], Stat]:
-        """Names of a node's children, in no order, and its stat. `watch` is called when one comes or goes, or the node is deleted."""
+        """Return the names of a node's children, in no order, and the node's stat.
+
+        Args:
+            path: of the node. watch: called once, when a child is created or deleted, or the node is deleted. timeout: seconds to wait for
+                the reply.
+
+        Raises:
+            NoNode, NoAuth: the server's error. TimedOut, SessionExpired, Closed, ValueUnsupported: see the module.
+        """
         watching = self._watching(CHILD, path, watch)
         return self._link.call(op.children(self._root.out(path), path, watch is not None), deadline_after(timeout), watching)
 
     @stepwise
     def children_async(self, path: str, *, watch: Callback | None = None, timeout: float = 30.0) -> Call[tuple[list[str], Stat]]:
+        """Send the request of `children`; the returned call's `result` is what `children` returns.
+
+        Args:
+            path, watch: as for `children`. timeout: seconds to wait for a connection, and for the reply.
+
+        Raises:
+            TimedOut: there was no connection in time. SessionExpired, Closed, ValueUnsupported: see the module.
+        """
         watching = self._watching(CHILD, path, watch)
         return self._send(op.children(self._root.out(path), path, watch is not None), timeout, watching=watching)
 
     @stepwise
     def get_acl(self, path: str, *, timeout: float = 30.0) -> tuple[tuple[ACL, ...], Stat]:
-        """A node's access list and stat; `stat.aversion` is the list's version."""
+        """Return a node's access list and stat; `stat.aversion` is the list's version.
+
+        Args:
+            path: of the node. timeout: seconds to wait for the reply.
+
+        Raises:
+            NoNode, NoAuth: the server's error. TimedOut, SessionExpired, Closed, ValueUnsupported: see the module.
+        """
         return self._link.call(op.get_acl(self._root.out(path), path), deadline_after(timeout))
 
     @operation
     def sync(self, path: str = "/", *, timeout: float = 30.0) -> Steps[str]:
         """Let the server catch up with the leader: reads after this see what the leader itself shows now. Returns the path.
 
-        The leader answers at once, and may show a write a moment after the server that told its writer; see `catch_up`.
+        The leader answers at once, and may show a write a moment after the server that acknowledged it to its writer; see `catch_up`.
+
+        Args:
+            path: of a node below the chroot. timeout: seconds to wait for the reply.
+
+        Raises:
+            TimedOut, SessionExpired, Closed, ValueUnsupported: see the module.
         """
         return self._root.back((yield from self._link.calling(op.sync(self._root.out(path), path), deadline_after(timeout))))
 
     @stepwise
     def catch_up(self, path: str = "/", *, timeout: float = 30.0) -> Any:
-        """Let the server apply every write that anybody was told is done, whichever server told it: reads after this see them.
+        """Let the server apply every write that any server has acknowledged: reads after this see them.
 
-        It is a transaction that only demands that `path` is there: it changes nothing, and takes its place behind all others.
-        Raises NoNode.
+        It is a transaction that only checks that `path` exists: it changes nothing, and is ordered behind all earlier transactions.
+
+        Args:
+            path: of a node below the chroot. timeout: seconds to wait for the reply.
+
+        Raises:
+            NoNode: there is no such node. TimedOut, SessionExpired, Closed, ValueUnsupported: see the module.
         """
         request = multi_module.request([multi_module.Check(path)], self._root)
         request.repeats = True
@@ -155,14 +225,25 @@ class Tree(Closing):
     def ephemerals(self, prefix: str = "/", *, timeout: float = 30.0) -> Steps[list[str]]:
         """List the paths of this session's ephemeral nodes, below the chroot, that begin with `prefix` (servers from 3.6).
 
-        They are compared as text: ``/lock`` is the beginning of ``/locks/a``, too, ``/lock/`` is not.
+        Args:
+            prefix: compared as text: ``/lock`` is a prefix of ``/locks/a`` too, ``/lock/`` is not. timeout: seconds to wait for the reply.
+
+        Raises:
+            TimedOut, SessionExpired, Closed, ValueUnsupported: see the module.
         """
         found = yield from self._link.calling(op.ephemerals(self._root.out(prefix, sequence=True), prefix), deadline_after(timeout))
         return [self._root.back(path) for path in found if self._root.holds(path)]
 
     @stepwise
     def count(self, path: str = "/", *, timeout: float = 30.0) -> int:
-        """How many nodes lie below a path, at any depth (servers from 3.6)."""
+        """Return how many nodes lie below a path, at any depth (servers from 3.6).
+
+        Args:
+            path: of the node. timeout: seconds to wait for the reply.
+
+        Raises:
+            NoNode, NoAuth: the server's error. TimedOut, SessionExpired, Closed, ValueUnsupported: see the module.
+        """
         return self._link.call(op.count(self._root.out(path), path), deadline_after(timeout))
 
     # -- writes -----------------------------------------------------------------------------------------------------------
@@ -184,16 +265,22 @@ class Tree(Closing):
         """Create a node and return its path.
 
         Args:
-            path: with `sequence`, the server puts ten digits behind it.
-            data: None is null, which is not the same as empty.
-            ephemeral: it goes with the session.
-            container: the server removes it some time after its last child.
-            ttl: seconds since it was made or its data were last written (`set`), after which the server removes it, unless it has children
-                then, which hold it; a child that goes and `set_acl` begin nothing anew (servers with extendedTypesEnabled).
+            path: with `sequence`, the server appends a counter of ten digits.
+            data: bytes; None is null, which is not the same as empty.
+            ephemeral: the node is deleted when the session ends.
+            sequence: the server appends its counter of the parent's children to the name.
+            container: the server removes the node some time after its last child.
+            ttl: seconds after which the server removes the node, counted from its creation or the last write of its data (`set`), unless it
+                has
+                children then. The deletion of a child and `set_acl` do not restart the time (servers with extendedTypesEnabled).
             parents: create missing nodes above it (empty, with the same access list).
-            acl: who may do what; None is the client's default.
+            acl: access list; None is the client's default.
+            timeout: seconds for all requests of the call.
+
         Raises:
-            NodeExists, NoNode (no parent), NoChildrenForEphemerals.
+            NodeExists, NoNode (no parent), NoChildrenForEphemerals, NoAuth: the server's error.
+            ConnectionLoss: the node may have been created. TimedOut, SessionExpired, Closed: see the module.
+            ValueUnsupported: the path, the data, the access list, or the kinds of node combined cannot be sent.
         """
         deadline = deadline_after(timeout)
         scope = self.session_scope() if parents and self._link.session_number != ANY else self  # one session for all of it
@@ -210,14 +297,31 @@ class Tree(Closing):
 
     @stepwise
     def create_async(self, path: str, data: bytes | None = b"", *, timeout: float = 30.0, **kind: Any) -> Call[str]:
-        """As `create`, without `parents`."""
+        """Send the request of `create`, without `parents`; the returned call's `result` is the node's path.
+
+        Args:
+            path, data: as for `create`, and so are `ephemeral`, `sequence`, `container`, `ttl` and `acl`.
+            timeout: seconds to wait for a connection, and for the reply.
+
+        Raises:
+            TimedOut: there was no connection in time. SessionExpired, Closed, ValueUnsupported: see the module.
+        """
         kind["acl"] = self._access(kind.get("acl"))
         request = op.create(self._root.out(path, sequence=bool(kind.get("sequence"))), path, data, **kind)
         return self._send(request, timeout, self._root.back)
 
     @operation
     def create2(self, /, path: str, data: bytes | None = b"", *, timeout: float = 30.0, **kind: Any) -> Steps[tuple[str, Stat]]:
-        """As `create`, without `parents`; returns the new node's stat too (servers from 3.5)."""
+        """Create a node as `create` does, without `parents`; returns its path and its stat (servers from 3.5).
+
+        Args:
+            path, data: as for `create`, and so are `ephemeral`, `sequence`, `container`, `ttl` and `acl`. timeout: seconds to wait for the
+                reply.
+
+        Raises:
+            NodeExists, NoNode (no parent), NoChildrenForEphemerals, NoAuth: the server's error.
+            ConnectionLoss: the node may have been created. TimedOut, SessionExpired, Closed, ValueUnsupported: see the module.
+        """
         kind["acl"] = self._access(kind.get("acl"))
         request = op.create2(self._root.out(path, sequence=bool(kind.get("sequence"))), path, data, **kind)
         made, stat = yield from self._link.calling(request, deadline_after(timeout))
@@ -225,22 +329,57 @@ class Tree(Closing):
 
     @operation
     def ensure(self, path: str, *, acl: Sequence[ACL] | None = None, timeout: float = 30.0) -> Steps[bool]:
-        """See that a node and those above it exist; whether it had to be created."""
+        """Create a node and those above it where they are missing; returns whether the node itself was created by this call.
+
+        Args:
+            path: of the node. acl: access list of the nodes that are created; None is the client's default.
+            timeout: seconds for all requests of the call.
+
+        Raises:
+            NoAuth: a missing node may not be created. TimedOut, SessionExpired, Closed, ValueUnsupported: see the module.
+        """
         with Doubt() as doubt:
             return (yield from self._ensure(self._root.out(path), acl, deadline_after(timeout), doubt))
 
     @stepwise
     def set(self, path: str, data: bytes | None, *, version: int = -1, timeout: float = 30.0) -> Stat:
-        """Write a node's data; `version` demands that it has this data version (-1: any). Returns the new stat."""
+        """Write a node's data and return its new stat.
+
+        Args:
+            path: of the node. data: bytes; None is null. version: data version that the node must have; -1: any. timeout: seconds to wait
+                for the reply.
+
+        Raises:
+            NoNode, BadVersion, NoAuth: the server's error. ConnectionLoss: the write may have taken effect.
+            TimedOut, SessionExpired, Closed, ValueUnsupported: see the module.
+        """
         return self._link.call(op.set_data(self._writes[path], path, data, version), deadline_after(timeout))
 
     @stepwise
     def set_async(self, path: str, data: bytes | None, *, version: int = -1, timeout: float = 30.0) -> Call[Stat]:
+        """Send the request of `set`; the returned call's `result` is what `set` returns.
+
+        Args:
+            path, data, version: as for `set`. timeout: seconds to wait for a connection, and for the reply.
+
+        Raises:
+            TimedOut: there was no connection in time. SessionExpired, Closed, ValueUnsupported: see the module.
+        """
         return self._send(op.set_data(self._writes[path], path, data, version), timeout)
 
     @operation
     def delete(self, path: str, *, version: int = -1, recursive: bool = False, timeout: float = 30.0) -> Steps[None]:
-        """Delete a node; `recursive`: what is below it first. Raises NoNode, NotEmpty, BadVersion, NoAuth (also: children not listed)."""
+        """Delete a node, and with `recursive` everything below it first.
+
+        Args:
+            path: of the node. version: data version that the node must have; -1: any. recursive: delete its descendants, deepest first.
+            timeout: seconds for all requests of the call.
+
+        Raises:
+            NoNode, NotEmpty, BadVersion: the server's error. NoAuth: also when the children of a node may not be listed.
+            ConnectionLoss: without `recursive`: the node may have been deleted. TimedOut, SessionExpired, Closed, ValueUnsupported: see the
+                module.
+        """
         deadline = deadline_after(timeout)
         request = op.delete(self._root.out(path), path, version)
         if not recursive:
@@ -254,7 +393,7 @@ class Tree(Closing):
                 except NotEmpty:
                     yield from self._delete_below(path, deadline, doubt)
                 except ConnectionLoss:
-                    uncertain = doubt.there = True  # asking again tells
+                    uncertain = doubt.there = True  # the repeated request shows what happened
                 except NoNode:
                     if not uncertain:
                         raise
@@ -264,37 +403,75 @@ class Tree(Closing):
 
     @stepwise
     def delete_async(self, path: str, *, version: int = -1, timeout: float = 30.0) -> Call[None]:
+        """Send the request of `delete`, without `recursive`; the returned call's `result` is None.
+
+        Args:
+            path, version: as for `delete`. timeout: seconds to wait for a connection, and for the reply.
+
+        Raises:
+            TimedOut: there was no connection in time. SessionExpired, Closed, ValueUnsupported: see the module.
+        """
         return self._send(op.delete(self._root.out(path), path, version), timeout)
 
     @stepwise
     def set_acl(self, path: str, acl: Sequence[ACL], *, version: int = -1, timeout: float = 30.0) -> Stat:
-        """Replace a node's access list; `version` demands that the list has this version (`stat.aversion`)."""
+        """Replace a node's access list and return the node's stat.
+
+        Args:
+            path: of the node. acl: the new list, not empty. version: version of the list that the node must have (`stat.aversion`); -1:
+                any.
+            timeout: seconds to wait for the reply.
+
+        Raises:
+            NoNode, BadVersion, NoAuth, InvalidACL: the server's error. ConnectionLoss: the write may have taken effect.
+            TimedOut, SessionExpired, Closed, ValueUnsupported: see the module.
+        """
         return self._link.call(op.set_acl(self._root.out(path), path, acl, version), deadline_after(timeout))
 
     @stepwise
     def multi(self, operations: Sequence[multi_module.Operation], *, timeout: float = 30.0) -> list[Any]:
-        """Do all of the operations or none: `Create`, `Delete`, `Set`, `Check` of ``wireproto.zookeeper.multi``; or read several
-        nodes at once: `Get`, `Children` (servers from 3.6).
+        """Perform all of the operations or none, or read several nodes with one request.
+
+        Args:
+            operations: `Create`, `Delete`, `Set` and `Check` of `wireproto.zookeeper.multi`; or only the reads `Get` and `Children`
+                (servers from
+                3.6).
+            timeout: seconds to wait for the reply.
 
         Returns:
-            their results in order. Of reads, an error object where one failed.
+            the results in order; in place of a read that failed, its error object.
+
         Raises:
-            the error of the write that failed, with its place as `index`; nothing was done.
+            the error of the write that failed, with its index as `index`; nothing was done.
+            ConnectionLoss: the writes may have taken effect. ValueUnsupported: reads and writes are mixed, or one of them cannot be sent.
+            TimedOut, SessionExpired, Closed: see the module.
         """
         return self._link.call(multi_module.request(operations, self._root, self._link.acl), deadline_after(timeout))
 
     @stepwise
     def multi_async(self, operations: Sequence[multi_module.Operation], *, timeout: float = 30.0) -> Call[list[Any]]:
+        """Send the request of `multi`; the returned call's `result` is what `multi` returns.
+
+        Args:
+            operations: as for `multi`. timeout: seconds to wait for a connection, and for the reply.
+
+        Raises:
+            TimedOut: there was no connection in time. SessionExpired, Closed, ValueUnsupported: see the module.
+        """
         return self._send(multi_module.request(operations, self._root, self._link.acl), timeout)
 
     # -- watches ----------------------------------------------------------------------------------------------------------
 
     def watch(self) -> Watch:
-        """A `Watch` to pass as ``watch=`` and wait for."""
+        """Make a `Watch` to pass as ``watch=`` and wait for."""
         return Watch(self._loop)
 
     def forget(self, watch: Watch, *paths: str) -> None:
-        """Nobody waits for it any more, on these paths. The servers keep theirs until it fires."""
+        """Stop calling a watch for these nodes; the servers keep their watch until it fires.
+
+        Args:
+            watch: a `Watch` or callback that was passed as ``watch=``, or to `add_watch`. paths: of the nodes.
+        """
         for path in paths:
             self._link.events.forget(self._root.out(path), watch)
 
@@ -302,10 +479,19 @@ class Tree(Closing):
     def add_watch(self, path: str, callback: Callback, *, recursive: bool = False, timeout: float = 30.0) -> Any:
         """Call `callback` at every event of a node, or of the whole tree below it, until `remove_watch` (servers from 3.6).
 
-        The watch is set again after a lost connection; what happened meanwhile is not told, by the servers' doing: look again at
-        `State.CONNECTED` (`on_state`). Other watches of the node stay what they are, also on servers before 3.9, which keep one mode of
-        a watch for each node. Of one plain and one recursive watch on one node, those may tell the plain one of a change of the children
-        twice, or of two changes once.
+        The watch is set again after a lost connection. Servers do not report what happened in between: read again at `State.CONNECTED`
+        (`on_state`).
+        Other watches of the node stay as they are, also on servers before 3.9, which keep one mode of a watch for each node. With both a
+        plain and a
+        recursive watch on one node, those servers may report a change of the children to the plain one twice, or two changes once.
+
+        Args:
+            path: of the node. callback: called with a `WatchedEvent`. recursive: also for events of all nodes below it.
+            timeout: seconds to wait for the reply.
+
+        Raises:
+            NoAuth: the server's error. TimedOut, SessionExpired, Closed, ValueUnsupported: see the module.
+            UsageError: `callback` cannot be called, is an async function, or has no hash.
         """
         mode = AddWatchMode.PERSISTENT_RECURSIVE if recursive else AddWatchMode.PERSISTENT
         body = AddWatchRequest(path=self._root.out(path), mode=int(mode)).encode()
@@ -314,9 +500,15 @@ class Tree(Closing):
 
     @operation
     def remove_watch(self, path: str, callback: Callback | None = None, *, timeout: float = 30.0) -> Steps[None]:
-        """Take back one callback of a path, or all. Raises NoWatcher when there is none.
+        """Remove one callback of a path, or all of them.
 
-        It is given up with its caller, who may have been cancelled or broken into: it takes back nothing that he sets behind that.
+        When the caller is cancelled or interrupted, the removal is given up too: it never removes a watch that the caller sets afterwards.
+
+        Args:
+            path: of the node. callback: the one to remove; None: all. timeout: seconds for all requests of the call.
+
+        Raises:
+            NoWatcher: there is none. TimedOut, SessionExpired, Closed, ValueUnsupported: see the module.
         """
         deadline = deadline_after(timeout)
         server_path = self._root.out(path)
@@ -332,10 +524,10 @@ class Tree(Closing):
             raise why
 
     def _removing(self, path: str, server_path: str, callback: Callback | None, deadline: float) -> Steps[WireprotoError | None]:
-        """A task; why it could not be done."""
+        """Run the task of `remove_watch`; returns the error that it raises, or None."""
         events = self._link.events
         try:
-            if time.monotonic() >= deadline:  # the I/O thread was busy: who called is told so, and it is not done behind his back
+            if time.monotonic() >= deadline:  # the I/O thread was busy: the caller gets TimedOut, and nothing is removed afterwards
                 raise TimedOut("what has arrived is not told in time")
             known, vain, before = yield from events.take_back(server_path, callback, lambda: self._link.zxid, deadline)
             try:
@@ -351,21 +543,28 @@ class Tree(Closing):
         return None if known else NoWatcher(path, node=path)
 
     def _remove(self, path: str, server_path: str, kind: WatcherType, deadline: float) -> Steps[bool]:
-        """Whether the server had such a watch: it may be one that was set though nobody heard of it, since its call had timed out."""
+        """Remove a watch at the server; returns whether there was one. It may have been set by a call that had timed out."""
         body = RemoveWatchesRequest(path=server_path, type=int(kind)).encode()
         try:
             yield from self._link.calling(op.Request(18, body, op.nothing, path), deadline)
-        except NoWatcher:  # it has fired meanwhile, or the server knows it by another connection
+        except NoWatcher:  # it has fired meanwhile, or the server has it for another connection
             return False
         except (BadArguments, MarshallingError):
             if kind is WatcherType.ANY:
                 raise
-            return False  # a server before 3.9 tells none of a path from its others: it stays until the last of them goes
+            return False  # a server before 3.9 does not distinguish the watches of a path: it stays until the last of them goes
         return True
 
     @operation
     def has_watch(self, path: str, type: WatcherType = WatcherType.ANY, *, timeout: float = 30.0) -> Steps[bool]:  # noqa: A002
-        """Whether the server has a watch of this type of ours on a path, or one that stays and tells the same (servers from 3.5)."""
+        """Return whether the server has this client's watch of a type on a path, or a persistent one that covers it (servers from 3.5).
+
+        Args:
+            path: of the node. type: `WatcherType.DATA`, `CHILDREN` or `ANY`, for instance. timeout: seconds to wait for the reply.
+
+        Raises:
+            TimedOut, SessionExpired, Closed, ValueUnsupported: see the module.
+        """
         body = CheckWatchesRequest(path=self._root.out(path), type=int(type)).encode()
         try:
             yield from self._link.calling(op.Request(17, body, op.nothing, path), deadline_after(timeout))
@@ -374,53 +573,63 @@ class Tree(Closing):
         return True
 
     def on_state(self, listener: Callable[[SessionEvent], Any]) -> Callable[[], None]:
-        """Have `listener(event)` called, in the watches' thread, with the session's state of now and at each change.
+        """Have `listener(event)` called, in the watches' thread, with the session's current state and at each change.
 
-        In order with the watches: what a connection told comes before SUSPENDED, what the next one tells behind CONNECTED.
+        Calls are in order with those of watches: events of a connection come before its SUSPENDED, those of the next one after CONNECTED.
+
+        Args:
+            listener: called with a `SessionEvent`.
 
         Returns:
-            a function that ends it.
+            a function that ends the calls.
         """
         return self._link.listen(listener)
 
     def safe_for(self) -> float:
-        """Seconds for which no leader can have ended this session, by this machine's clock: so long an ephemeral node is there for sure.
+        """Return for how many seconds no leader can have ended this session, by this machine's clock: until then its ephemeral nodes exist.
 
-        It counts from what the leader has got of this client: the handshake, and what a write, `sync` or `catch_up` shows. Whoever asks
-        has it kept up: a `sync` goes out beside each ping for a session's time-out; the first answer behind a long silence may be 0.0.
-        It leaves out what servers do not tell each other in time. Unless time goes on differently there, or this machine's clock stands
-        still while it sleeps. `state` promises less: it becomes LOST when the server of now is silent, which may be cut off itself.
+        The time counts from what the leader has received from this client: the handshake, and what a write, `sync` or `catch_up` proves. A
+        call of
+        this method keeps it up to date: a `sync` is sent beside each ping for one session timeout; the first result after a long silence
+        may be 0.0.
+        Delays that servers may have in reporting to each other are subtracted. The result does not hold where clocks run at different
+        speeds, or
+        where this machine's clock stops while it sleeps. `state` promises less: it becomes LOST when the connected server is silent, and
+        that server
+        may be cut off from the leader itself.
         """
         return self._link.safe_for()
 
     # -- session ----------------------------------------------------------------------------------------------------------
 
     def session_scope(self) -> Tree:
-        """This tree for the session of now: once that has ended, every call raises SessionExpired, whenever it is made.
+        """Return this tree bound to the current session: once that has ended, every call raises SessionExpired, whenever it is made.
 
-        For what only holds as long as an ephemeral node does: a call made in between, after a `ConnectionLoss` say, cannot be the first
-        one of the next session. What it says is that session's, too, also when it has ended: `safe_for` is 0.0 then, `state` EXPIRED,
-        `session` and `session_timeout` as they were, and EXPIRED is the last that its listeners are told.
+        It is for work that is valid only as long as an ephemeral node exists: a call made in between, for example after a `ConnectionLoss`,
+        cannot
+        become the first call of the next session. The scope also reports that session's facts after its end: `safe_for` is 0.0, `state`
+        EXPIRED,
+        `session` and `session_timeout` are unchanged, and EXPIRED is the last event that its listeners get.
         """
         return Tree(Scope(self._bare, *self._link.own()), self._loop)
 
     def any_session(self) -> Tree:
-        """This tree for whichever session there is: a call that waits for a connection goes into the next session when this one ends."""
+        """Return this tree bound to no session: a call that waits for a connection goes into the next session when the current one ends."""
         return Tree(SessionCalls(self._bare), self._loop)
 
     @property
     def loop(self) -> Any:
-        """The client's engine, for roles that wait by it."""
+        """Return the client's engine, for roles that wait by it."""
         return self._loop
 
     @property
     def link(self) -> Link | SessionCalls:
-        """The session, for roles that ask again by themselves."""
+        """Return the session's link, for roles that repeat requests themselves."""
         return self._link
 
     @property
     def stepping(self) -> Tree:
-        """This tree, whose calls give their steps."""
+        """Return this tree in the form whose calls return their steps."""
         if self._steps is None:
             self._steps = _Stepping(self)
         return self._steps
@@ -431,29 +640,34 @@ class Tree(Closing):
 
     @property
     def state(self) -> State:
-        """Where the session stands now."""
+        """Return the session's current state."""
         return self._link.state
 
     @property
     def session(self) -> tuple[int, bytes]:
-        """Session id and password: ``connect(url, session=…)`` goes on with it, in another process too."""
+        """Return session id and password: ``connect(url, session=…)`` resumes it, in another process too."""
         return self._link.session.session_id, self._link.session.password
 
     @property
     def session_timeout(self) -> float:
-        """Seconds that the servers granted."""
+        """Return the session timeout that the servers granted, in seconds."""
         return self._link.session.timeout
 
     @property
     def zxid(self) -> int:
-        """The last transaction that this client has seen."""
+        """Return the zxid of the last transaction that this client has seen."""
         return self._link.zxid
 
     @operation
     def add_auth(self, scheme: str, credential: str | bytes, *, timeout: float = 30.0) -> Steps[None]:
-        """Give an identity (``digest``, ``user:password``) now and after every reconnect, also when nobody answers in time.
+        """Give an identity now and after every reconnect, also when no server answers in time.
 
-        Raises AuthFailed; then it is given no more.
+        Args:
+            scheme: ``digest``, for instance. credential: as the scheme wants it: ``user:password``. timeout: seconds to wait for the reply.
+
+        Raises:
+            AuthFailed: it is refused; then it is not given again. ValueUnsupported: an empty credential.
+            TimedOut, SessionExpired, Closed: see the module.
         """
         secret = credential.encode() if isinstance(credential, str) else bytes(credential)
         if not secret:
@@ -461,12 +675,23 @@ class Tree(Closing):
         yield from self._link.identifying(scheme, secret, deadline_after(timeout))
 
     def forget_auth(self, scheme: str, credential: str | bytes) -> None:
-        """Give an identity no more after a reconnect. The connection of now keeps it: servers cannot take one back."""
+        """Stop giving an identity after a reconnect. The current connection keeps it: servers cannot revoke one.
+
+        Args:
+            scheme, credential: as they were given to `add_auth`.
+        """
         self._link.forget_identity(scheme, credential.encode() if isinstance(credential, str) else bytes(credential))
 
     @stepwise
     def whoami(self, *, timeout: float = 30.0) -> tuple[ClientInfo, ...]:
-        """The identities that the server has for this connection (servers from 3.7)."""
+        """Return the identities that the server has for this connection (servers from 3.7).
+
+        Args:
+            timeout: seconds to wait for the reply.
+
+        Raises:
+            TimedOut, SessionExpired, Closed: see the module.
+        """
 
         def read(frame: bytes) -> tuple[ClientInfo, ...]:
             return tuple(WhoAmIResponse.decode(frame, start=op.HEADER).client_info or ())
@@ -475,7 +700,14 @@ class Tree(Closing):
 
     @stepwise
     def config(self, *, watch: Callback | None = None, timeout: float = 30.0) -> tuple[bytes | None, Stat]:
-        """The ensemble's configuration (``server.1=…`` lines and its version) and the stat of its node, whatever the chroot."""
+        """Return the ensemble's configuration (``server.1=…`` lines and its version) and the stat of its node, whatever the chroot.
+
+        Args:
+            watch: called once, when the configuration changes. timeout: seconds to wait for the reply.
+
+        Raises:
+            TimedOut, SessionExpired, Closed: see the module.
+        """
         watching = None if watch is None else self._watching(DATA, CONFIG, watch, CONFIG)
         return self._link.call(op.get(CONFIG, CONFIG, watch is not None), deadline_after(timeout), watching)
 
@@ -489,12 +721,31 @@ class Tree(Closing):
         config: int = -1,
         timeout: float = 30.0,
     ) -> tuple[bytes | None, Stat]:
-        """Change the ensemble (``server.4=host:2888:3888;2181``, …); returns the new configuration and its stat."""
+        """Change the ensemble; returns the new configuration and its stat.
+
+        Args:
+            joining: servers to add or change (``server.4=host:2888:3888;2181``, …). leaving: ids of servers to remove. members: the new
+                ensemble as
+                a whole.
+            config: version of the configuration that must be the current one; -1: any.
+            timeout: seconds to wait for the reply.
+
+        Raises:
+            NoAuth, BadVersion, BadArguments, …: the server's error. ConnectionLoss: it may have taken effect.
+            TimedOut, SessionExpired, Closed: see the module.
+        """
         body = ReconfigRequest(joining_servers=joining, leaving_servers=leaving, new_members=members, cur_config_id=config).encode()
         return self._link.call(op.Request(16, body, op._read_data, CONFIG, repeats=False), deadline_after(timeout))
 
     def close(self, timeout: float = 30.0) -> None:
-        """Nothing: the session belongs to the client."""
+        """Do nothing: the session belongs to the client.
+
+        Args:
+            timeout: seconds; not used.
+
+        Raises:
+            nothing: it does not wait.
+        """
 
     # -- inside -----------------------------------------------------------------------------------------------------------
 
@@ -518,7 +769,12 @@ class Tree(Closing):
         finish: Callable[[Any], T] | None = None,
         watching: Watching | None = None,
     ) -> Steps[Call[T]]:
-        """`get_async` and its like, as steps."""
+        """Send a request without waiting for the reply: the steps of `get_async` and its like.
+
+        Args:
+            request: what is sent. deadline: `time.monotonic()` value until which a connection is waited for.
+            finish: turns the reply's value into the call's result; None: as it is. watching: the watch that the request sets, or None.
+        """
         sent = yield from self._link.submitting(request, deadline, watching, lasting=True)
         return Call(self._link, request, sent, finish, watching)
 
@@ -533,8 +789,10 @@ class Tree(Closing):
         return Watching(kind, self._root.out(path) if server_path is None else server_path, callback)
 
     def _ensure(self, server_path: str, acl: Sequence[ACL] | None, deadline: float, doubt: Doubt) -> Steps[bool]:
-        """Look upwards for what is there, then create downwards: nobody needs the right to create where nothing is missing. Again, while
-        somebody deletes what was there."""
+        """Look upwards for nodes that exist, then create the missing ones downwards; repeat while another client deletes nodes meanwhile.
+
+        So no right to create is needed where nothing is missing.
+        """
         while True:
             missing: list[str] = []
             for node in (server_path, *reversed(parents_of(server_path))):  # the chroot's own nodes too
@@ -557,9 +815,9 @@ class Tree(Closing):
             except NodeExists:
                 return False
             except ConnectionLoss:
-                doubt.there = True  # asking again tells whether it was created
+                doubt.there = True  # the repeated request shows whether it was created
             except NoAuth:
-                if (yield from self._there(server_path, deadline)):  # somebody else was first
+                if (yield from self._there(server_path, deadline)):  # another client was first
                     return False
                 raise
             else:
@@ -570,10 +828,10 @@ class Tree(Closing):
         try:
             return (yield from self._link.calling(op.exists(server_path, self._root.back(server_path)), deadline)) is not None
         except NoAuth:
-            return True  # servers say so of nodes that are there and may not be read, and of no others
+            return True  # servers answer so only for nodes that exist and may not be read
 
     def _delete_below(self, path: str, deadline: float, doubt: Doubt) -> Steps[None]:
-        """Deepest first; what others delete or add meanwhile is left to the next round."""
+        """Delete all descendants, deepest first; what other clients delete or add meanwhile is left to the next round."""
         below = [path]
         closed: dict[str, NoAuth] = {}
         for node in below:
@@ -582,7 +840,7 @@ class Tree(Closing):
             except NoNode:
                 continue
             except NoAuth as why:
-                if node == path:  # it has children, and asking again would not show them
+                if node == path:  # it has children, and another request would not show them
                     raise
                 closed[node] = why  # it may be deleted all the same, if it has no children
                 continue
@@ -602,7 +860,7 @@ class Tree(Closing):
 
 
 class _Stepping(Tree):
-    """A tree whose calls give their steps."""
+    """A tree whose calls return their steps."""
 
     def __init__(self, whole: Tree) -> None:
         super().__init__(cast("SessionCalls", StepCalls(whole._link)), whole.loop)
