@@ -30,10 +30,9 @@ class Call(Generic[T]):
     """A request whose reply is awaited later.
 
     A read whose connection was lost, or that is answered with "not now" (throttled, session moved), is sent again by `wait` and `result`,
-    within
-    its session, unless a write of this client was sent after it: the read might see that write, so it raises ConnectionLoss, or the
-    server's
-    error. A write is never sent again: requests sent after it may be done. An outcome does not change; a call that timed out continues.
+    within its session, unless a write of this client was sent after it: the read might see that write, so it raises ConnectionLoss, or the
+    server's error. A write is never sent again: requests sent after it may be done. An outcome does not change; a call that timed out
+    continues.
     """
 
     __slots__ = ("_error", "_finish", "_link", "_request", "_sent", "_session_number", "_settled", "_value", "_watching", "_writes")

@@ -1,8 +1,7 @@
 """Keeps the callbacks that wait for one kind of event of one node.
 
 It is an ordered set. A callback whose class has `WAITED_FOR` (a `Watch`) is useful only to the code that holds it and can wait for it, so
-it
-is held weakly: one that is made in each round of a loop goes with its round. Not thread-safe.
+it is held weakly: one that is made in each round of a loop goes with its round. Not thread-safe.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Delivers the events of a session, in the order of the wire, to watches and to listeners to its state.
 
 `Events` holds the link's table of watches (`WatchTable`), its mailbox, and the thread that calls users' callbacks (`Dispatcher`).
-Everything
-goes through the mailbox: replies that set a watch, events, changes of the state, new listeners; so callbacks get them in the order in which
-they happened. Events that the next connection reports during its handshake are delivered after the state that says that it is connected,
-and
-events of the last connection before the state that says that it is lost.
+Everything goes through the mailbox: replies that set a watch, events, changes of the state, new listeners; so callbacks get them in the
+order in which they happened. Events that the next connection reports during its handshake are delivered after the state that says that it
+is connected, and events of the last connection before the state that says that it is lost.
 
 Setting a watch and removing one at the servers, on one path, exclude each other (`setting`, `take_back`): else the servers would remove
 both.
@@ -242,8 +240,8 @@ class Events:
 
         Returns:
             whether there was one; the types of the servers' watches that no callback needs any more: they are to be removed there, and
-            `taken_back`
-            to follow (a one-shot watch among others is left alone); the requests to be sent before that, for the watches that remain.
+            `taken_back` to follow (a one-shot watch among others is left alone); the requests to be sent before that, for the watches that
+            remain.
 
         Raises:
             TimedOut: another call on this path is not done in time.
@@ -406,7 +404,7 @@ class Events:
             self._list_again(event.path or "")
 
     def _both(self, path: str) -> bool:
-        """Return whether both kinds of persistent watches are set on a node: servers before 3.9 then use a one-shot one of its children."""
+        """Return whether a node has both kinds of persistent watches: servers before 3.9 then need a one-shot one of its children."""
         return self.table.has(path, (PERSISTENT,)) and self.table.has(path, (RECURSIVE,))
 
     def _tell_early(self) -> None:

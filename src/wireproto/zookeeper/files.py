@@ -15,8 +15,7 @@
 
 `read_log` and `Snapshot` take a path or an open binary file, and raise typed errors that name the byte: Truncated, ChecksumMismatch,
 Malformed, DecompressionError. Nothing is assumed of the bytes. Memory stays within one record (`LARGEST`) and one packed block, however
-long
-the file. Log and snapshot are not put together here (a snapshot is fuzzy: replay the log from its zxid on).
+long the file. Log and snapshot are not put together here (a snapshot is fuzzy: replay the log from its zxid on).
 """
 
 from __future__ import annotations

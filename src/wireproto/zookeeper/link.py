@@ -1,27 +1,27 @@
-"""The link: one session kept alive over the servers of an ensemble.
+"""Keeps one session alive over the servers of an ensemble.
 
-What it is: the piece between the tree's requests and the engine. It connects to one server at a time, resumes the session elsewhere
-when that connection is lost, gives the identities and arms the watches again before anything else is sent, and pings. What a caller
-sees of a lost connection:
+The link is between the tree's requests and the engine. It connects to one server at a time, resumes the session elsewhere when that
+connection is lost, gives the identities and sets the watches again before anything else is sent, and pings. What a caller sees of a lost
+connection:
 
-    | the request             | then                                                                                               |
-    |-------------------------|----------------------------------------------------------------------------------------------------|
-    | not sent yet            | waits for the next connection, within its timeout                                                  |
-    | a read, in flight       | is sent again on the next connection, within its timeout; where a write was sent behind it:        |
-    |                         | ConnectionLoss, for it might see that write (`tree.Call`)                                          |
-    | a write, in flight      | ConnectionLoss: it may have taken effect (the official client reports the same); nothing is repeated |
-    | any, answered with      | (throttled, session moved) is sent again after a pause, within its timeout, where somebody waits   |
-    | "not now"               | for it: nothing was done. Of asynchronous calls a read is, as above; a write is not, nor a         |
-    |                         | producer's message: what was sent behind it may be done, so they raise                             |
-    | any, and the session    | a write in flight: ConnectionLoss; all else: SessionExpired, be it waiting or about to be repeated.  |
-    |   expired meanwhile     |   Then a new session is opened, ephemeral nodes and watches of the old one are gone                  |
+    | the request             | then                                                                                          |
+    |-------------------------|-----------------------------------------------------------------------------------------------|
+    | not sent yet            | waits for the next connection, within its timeout                                             |
+    | a read, in flight       | is sent again on the next connection, within its timeout; where a write was sent after it:    |
+    |                         | ConnectionLoss, for it might see that write (`call.Call`)                                     |
+    | a write, in flight      | ConnectionLoss: it may have taken effect (the official client reports the same)               |
+    | any, answered with      | (throttled, session moved) is sent again after a pause, within its timeout, while a caller    |
+    | "not now"               | waits: nothing was done. Of asynchronous calls a read is, as above; a write is not, nor a     |
+    |                         | producer's message: what was sent after it may be done, so they raise                         |
+    | any, and the session    | a write in flight: ConnectionLoss; all else: SessionExpired, waiting or about to be repeated. |
+    |   expired meanwhile     | Then a new session is opened; ephemeral nodes and watches of the old one are gone             |
 
-A call belongs to the session of the moment when it was made (`session_number`); `session_calls.SessionCalls` binds calls to one session, or to whichever there is.
-Before a write is sent, and whenever somebody asks, the session's state is held against the clock: a process that was stopped learns that
-its session may be gone (LOST) before it writes.
+A call belongs to the session of the moment when it was made (`session_number`); `session_calls.SessionCalls` binds calls to one session, or
+to whichever there is. Before a write is sent, and whenever its state is read, the session is checked against the clock: a process that was
+stopped learns that its session may be gone (LOST) before it writes.
 
-Threads: any thread calls; `lost` and `_answered` run in the I/O thread, `_reconnecting` and the search are tasks, one after the other. One lock
-guards the session, the table of watches and which connection is the current one; it is never held while waiting.
+Threads: any thread calls; `lost` and `_answered` run in the I/O thread, `_reconnecting` and the search are tasks, one after the other. One
+lock guards the session, the table of watches and which connection is the current one; it is never held while waiting.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("wireproto.zookeeper")
 SPREAD = 0.5
-"""Seconds over which clients that lost a server together come back, at most; a twentieth of the session's time-out at most, too."""
+"""Seconds over which clients that lost a server together reconnect, at most; also at most a twentieth of the session timeout."""
 FAREWELL = 5.0
-"""Seconds for which a close looks for a server that ends the session, at most; the session's time-out at most, too."""
+"""Seconds for which a close tries to find a server that ends the session, at most; also at most the session timeout."""
 _THERE = (*CONNECTED, State.SUSPENDED, State.LOST)
 
 
@@ -90,17 +90,21 @@ class Link(RequestPath):
     Args:
         loop: the client's loop.
         session: new, or to be resumed.
-        told: the client's log.
         servers: in the order to try, already shuffled.
-        dial: steps that connect to one server within a deadline, at one of the places given, which it takes off that list, and sends the
+        dial: steps that connect to one server within a deadline, at one of the places given, which they take off that list, and send the
             ConnectRequest; the answer is the connection's `context`.
         root: the chroot.
-        resolve: steps to the places of a server within a deadline, in the order to try. Behind one name may be a whole ensemble.
+        resolve: steps to the addresses of a server within a deadline, in the order to try. One name may stand for a whole ensemble.
+        log: the client's log.
         identities: scheme and credential pairs to give on every connection.
         server_timeout: seconds for one server to answer a handshake.
-        max_frame: bytes of the largest frame that the servers take (their ``jute.maxbuffer``).
-        acl: of what is created without one of its own.
-        rounds: waits between rounds over all servers.
+        max_frame: bytes of the largest frame that the servers accept (their ``jute.maxbuffer``).
+        acl: access list of nodes that are created without one of their own.
+        rounds: pauses between rounds over all servers.
+
+    Attributes:
+        session_number: how many sessions have ended.
+        writes: how many requests were sent that must not be repeated; those of two threads may count as one.
     """
 
     def __init__(
@@ -146,28 +150,31 @@ class Link(RequestPath):
         self._quorum_search = QuorumSearch(loop, lambda: self._conn, self._executor, another, self._reconnecting, self._run_hooks)
         self._conn: Connection | None = None
         self._ready = Event(loop)
-        self._since = 0.0  # when the connection of now, or the last one, was ready
-        self._short_lived = 0  # connections in a row that did not last a session's time-out
+        self._since = 0.0  # when the current connection, or the last one, was ready
+        self._short_lived = 0  # connections in a row that did not last a session timeout
         self._failure: WireprotoError | None = None
         self._last_error: WireprotoError | None = None
         self._closing = Event(loop)
         self._hooks: list[Callable[[], Callable[[], Any] | None]] = []
-        self._many_hooks = 16  # so many are looked through for dead ones
+        self._many_hooks = 16  # number of hooks from which on dead ones are removed
 
-    # -- the connection of now --------------------------------------------------------------------------------------------
+    # -- the current connection --------------------------------------------------------------------------------------------
 
     def connection(self, deadline: float, session_number: int = ANY) -> Connection:
-        """The current connection, handshake done; waits for one until `deadline`.
+        """Return the current connection, handshake done; waits for one until `deadline`.
+
+        Args:
+            deadline: `time.monotonic()` value. session_number: of the session that it is wanted for; ANY: whichever there is.
 
         Raises:
             SessionExpired: the session that it is wanted for has ended.
             TimedOut: no server could be reached in time; the text names the last reason.
-            AuthError: the ensemble refused the credentials.
+            AuthError: the ensemble refused the credentials. Closed.
         """
         return self.tasks.drive(self.connecting(deadline, session_number), deadline + SETTLE)
 
     def connecting(self, deadline: float, session_number: int = ANY) -> Steps[Connection]:
-        """`connection`, as steps."""
+        """Run `connection` as steps."""
         self._loop.check()
         while True:
             with self._lock:
@@ -183,22 +190,23 @@ class Link(RequestPath):
             ready.wait(0.0)
 
     def beginning(self, deadline: float) -> Steps[None]:
-        """The first connection. Raises what the last server said. Steps.
+        """Open the first connection. Raises what the last server answered. Steps.
 
-        A server that accepts and hangs up is asked again for a while: it starts, or has no quorum yet. Not so in the middle of TLS: that is
-        the wrong port. A silent one is asked until `deadline`, and so is one that resets: it has too many connections from this address.
+        A server that accepts and hangs up is tried again for a while: it is starting, or has no quorum yet. Not so in the middle of TLS:
+        that is the wrong port. A server that does not answer is tried until `deadline`, and so is one that resets: it has too many
+        connections from this address.
         """
         server_deadline = min(deadline, time.monotonic() + self._server_timeout)
         waits = retry.Waits(self._rounds)
         before: TransportError | None = None
-        full = False  # it resets now and then, as one does that takes no more connections
+        full = False  # it resets now and then, as a server does that accepts no more connections
         while True:
             try:
                 yield from self._establishing(deadline)
                 return
             except TransportError as why:
                 if before is None or not isinstance(why, TimedOut):
-                    before = why  # it says more than that a time is over
+                    before = why  # it says more than a timeout
                 hung_up = isinstance(why, Disconnected) or (isinstance(why.__cause__, Disconnected) and not isinstance(why, TlsError))
                 again = time.monotonic() + waits.next()
                 full = full or (hung_up and was_reset(why))
@@ -210,55 +218,58 @@ class Link(RequestPath):
 
     @property
     def zxid(self) -> int:
-        """The last transaction that a reply told of, be it looked at or not."""
+        """Return the zxid of the last transaction that a reply reported, whether the reply was read or not."""
         conn = self._conn
         return self.session.zxid if conn is None else max(self.session.zxid, conn.seen_zxid)
 
     @property
     def current(self) -> Connection | None:
-        """The connection of now, or None while there is none."""
+        """Return the current connection, or None while there is none."""
         return self._conn
 
     @property
     def seeking(self) -> bool:
-        """Whether only a server with a quorum will do just now, as it does for the end of a session."""
+        """Return whether only a server with a quorum will do now, as for the end of a session."""
         return self._quorum_search.active or self._closing.done
 
     @property
     def failure(self) -> WireprotoError | None:
-        """Why there will be no connection any more."""
+        """Return why there will be no further connection, or None."""
         return self._failure
 
     def own(self) -> tuple[int, Session]:
-        """The session of now, and its number."""
+        """Return the number of the current session, and the session."""
         with self._lock:
             return self.session_number, self.session
 
     def listen(self, listener: Callable[[SessionEvent], Any], session_number: int = ANY, session: Session | None = None) -> Listening:
-        """Have `listener(event)` called in the dispatcher's thread with the state of now and at each change, until the result is called.
+        """Call `listener(event)` in the dispatcher's thread with the current state and at each change, until the result is called.
 
         Args:
-            era, session: the one that it is about; of others it is not told.
+            listener: called with a `SessionEvent`.
+            session_number, session: the session that it is about; the listener gets no events of others.
         """
         return self.events.listen(listener, session_number, session)
 
     @property
     def state(self) -> State:
-        """Where the session stands now, by the clock, too."""
+        """Return the session's current state, checked against the clock."""
         self.look()
         return self.session.state
 
     def look(self) -> None:
-        """Hold the session's state against the clock."""
+        """Check the session's state against the clock."""
         self._liveness.look()
 
     def safe_for(self) -> float:
-        """Seconds for which no leader can have ended the session; 0.0 when one may have. See `Liveness`."""
+        """Return for how many seconds no leader can have ended the session; 0.0 when one may have. See `Liveness`."""
         return self._liveness.safe_for()
 
     def on_ready(self, hook: Callable[[], Any]) -> None:
-        """Have `hook()` called after each reconnect, and when nothing will come any more (`failure`), in the I/O thread; it must not
-        block. Held weakly when it is a method."""
+        """Call `hook()` in the I/O thread after each reconnect, and when there will be no further connection (`failure`).
+
+        It must not block. Held weakly when it is a method.
+        """
         with self._lock:
             if len(self._hooks) >= self._many_hooks:
                 self._hooks = [reference for reference in self._hooks if reference() is not None]
@@ -274,9 +285,9 @@ class Link(RequestPath):
                 hook()
 
     def identifying(self, scheme: str, credential: bytes, deadline: float, session_number: int = ANY) -> Steps[None]:
-        """Give an identity now and on every later connection, also when nobody answered in time.
+        """Give an identity now and on every later connection, also when no server answers in time. Steps.
 
-        Raises AuthFailed when it is refused, SessionExpired when that session has ended: then it is kept no more.
+        Raises AuthFailed when it is refused, SessionExpired when that session has ended: then it is not kept.
         """
         self._loop.check()
         self.still(session_number)
@@ -303,12 +314,12 @@ class Link(RequestPath):
                 return
 
     def forget_identity(self, scheme: str, credential: bytes) -> None:
-        """Give an identity no more to later connections; the one of now keeps it, by the servers' doing."""
+        """Stop giving an identity to later connections; the current one keeps it, since servers cannot revoke it."""
         with self._lock, contextlib.suppress(ValueError):
             self._identities.remove((scheme, credential))
 
     def ending(self, deadline: float) -> Steps[None]:
-        """End the session at the servers (its ephemeral nodes go at once), as far as one can be reached in time. Steps."""
+        """End the session at the servers, as far as one can be reached in time: its ephemeral nodes are deleted at once. Steps."""
         self._closing.set()
         with self._lock:
             conn, self._conn = self._conn, None
@@ -326,14 +337,15 @@ class Link(RequestPath):
         self.events.dispatcher.stop()
 
     def _farewell(self, conn: Connection | None, deadline: float, *, there: bool, once: bool) -> Steps[object]:
-        """End the session at the server of now, else at whichever takes it up, round after round; the answer is why none did. Steps.
+        """End the session at the current server, else at any that takes it up, round after round; returns why none did, or None. Steps.
 
-        Between two servers, or while a leader is elected, the next one is there within seconds; what a session holds (a lock) would be held
-        by nobody for its whole time-out. A server of now that goes on answering others before us has the time of a handshake.
+        Between two servers, or while a leader is elected, the next server is there within seconds; otherwise what a session holds (a lock)
+        would be held by no one for its whole timeout. A current server that is busy with other clients' requests has the time of a
+        handshake.
 
         Args:
             there: whether other servers know the session.
-            once: it may be over by the clock, too: one round.
+            once: whether one round is enough, since the session may be over by the clock.
         """
         begin = time.monotonic()
         until = min(deadline, begin + min(FAREWELL, self.session.timeout))
@@ -356,7 +368,7 @@ class Link(RequestPath):
         return why
 
     def _leaving_anywhere(self, until: float) -> Steps[object]:
-        """One round over the servers, that of now last, and all places of each, to end the session there; why none of them did."""
+        """End the session in one round over the servers, the current one last, and all addresses of each; returns why none did. Steps."""
         why: object = "none was reached"
         first = self._next_server % len(self._servers)
         for address in self._servers[first:] + self._servers[:first]:
@@ -384,12 +396,12 @@ class Link(RequestPath):
         return why
 
     def _leaving_by(self, until: float, places: int) -> float:
-        """When one of them has had its share of a farewell."""
+        """Return the time until which one of several addresses may be tried while the session is ended."""
         now = time.monotonic()
         return min(until, now + self._share(places, until - now))
 
     def _leaving(self, conn: Connection, until: float, silence: float) -> Steps[None]:
-        """End the session here. Raises what the server says, or that it was silent for so many seconds."""
+        """End the session on this connection. Raises the server's error, or TimedOut after `silence` seconds without a byte. Steps."""
         xid = conn.next_token()
         begin = time.monotonic()
         try:
@@ -405,7 +417,10 @@ class Link(RequestPath):
     # -- handshake --------------------------------------------------------------------------------------------------------
 
     def _establishing(self, deadline: float) -> Steps[None]:
-        """One round over the servers, starting behind the last one tried, and over all places of each, looked up before each attempt."""
+        """Connect in one round over the servers, starting after the last one tried.
+
+        All addresses of each server are tried, looked up before each attempt. Raises the error that says most (`_rank`).
+        """
         refused: WireprotoError | None = None
         for _ in self._servers:
             address = self._servers[self._next_server % len(self._servers)]
@@ -426,10 +441,10 @@ class Link(RequestPath):
                 except AuthError as why:
                     yield from self._giving_up(why, deadline)
                     raise
-                except SessionExpired:  # the one that was to be gone on with; another one is not what is wanted
+                except SessionExpired:  # the session that was to be resumed; another one is not wanted
                     raise
                 except (TransportError, ProtocolError, BrokerError) as why:
-                    if refused is None or _telling(why) >= _telling(refused):
+                    if refused is None or _rank(why) >= _rank(refused):
                         refused = self._last_error = why
         if refused is None:
             raise TimedOut("no time was left to connect")
@@ -438,22 +453,22 @@ class Link(RequestPath):
         raise ConnectError(str(refused)) from refused
 
     def _share(self, places: int, of: float = NEVER) -> float:
-        """Seconds that one of them may take, so that the others are reached before the session is over, or these seconds are."""
+        """Return how many seconds one address may take, so that the others are tried before the session, or the time `of`, is over."""
         return min(self._server_timeout, max(min(self.session.timeout, of) / (len(self._servers) - 1 + places), 1.0))
 
     def _joining(self, address: Address, deadline: float, places: list[SocketAddress]) -> Steps[None]:
-        """Dial one server, take up the session there, and make its connection the current one."""
+        """Dial one server, resume or open the session there, and make its connection the current one. Steps."""
         conn = yield from self._dial(address, deadline, places)
         answer, sent = conn.context
         self._liveness.look()  # LOST comes before EXPIRED
         try:
-            if self._closing.done:  # the session may be at its end elsewhere, which is no reason to open another one
+            if self._closing.done:  # the session may just be ended at another server, which is no reason to open a new one
                 raise Closed("the client is closed")
             try:
                 with self._lock:
                     self.session.connected(answer, sent)
                     before, self._conn = self._conn, None
-                    if before is not None:  # one without a quorum
+                    if before is not None:  # a server without a quorum
                         self.session.saw(before.seen_zxid)
                         self._ready = Event(self._loop)
             except BrokerError:
@@ -467,7 +482,7 @@ class Link(RequestPath):
                 return
             if before is not None:
                 before.close("a server with a quorum was found")
-            yield from self.events.settling(deadline)  # what the connection before still told is noted before the table is read
+            yield from self.events.settling(deadline)  # events of the last connection are noted before the table is read
             self.events.route(conn)
             for scheme, credential in list(self._identities):
                 yield from self._session_setup.authenticate(conn, scheme, credential, deadline)
@@ -495,7 +510,7 @@ class Link(RequestPath):
     # -- loss and return --------------------------------------------------------------------------------------------------
 
     def lost(self, conn: Connection, why: Exception | None) -> None:
-        """The connection is gone: callers wait for the next one, which a task makes."""
+        """Drop a lost connection: callers wait for the next one, which a task opens."""
         self._liveness.look()
         with self._lock:
             if self._conn is not conn:
@@ -513,7 +528,7 @@ class Link(RequestPath):
         self._executor.add(self._reconnecting())
 
     def _reconnecting(self) -> Steps[None]:
-        """Round after round, until a server takes the session up or the client is closed."""
+        """Try all servers, round after round, until one takes the session up or the client is closed. Steps."""
         if (yield self._closing, time.monotonic() + self._pause()):
             return
         waits = retry.Waits(self._rounds)
@@ -533,7 +548,10 @@ class Link(RequestPath):
                 return
 
     def _pause(self) -> float:
-        """Seconds before the first attempt: clients that lost a server together spread, and connections that do not last become rare."""
+        """Return the seconds before the first attempt.
+
+        Clients that lost a server together spread, and attempts become rare where connections do not last.
+        """
         spread = random.random() * min(SPREAD, self.session.timeout / 20)
         if self._short_lived < 2:
             return spread
@@ -545,11 +563,11 @@ class Link(RequestPath):
             self._set_state(State.EXPIRED)
             self.session = self._liveness.session = self.session.next()
             ready, self._ready = self._ready, Event(self._loop)
-        ready.set()  # who waits for a connection of the session that has ended is told now
+        ready.set()  # callers that wait for a connection of the session that has ended raise now
         yield from self.events.ending(KeeperState.EXPIRED, deadline)
 
     def _giving_up(self, why: WireprotoError, deadline: float) -> Steps[None]:
-        """Nothing will come of this client any more: everyone is told why."""
+        """Fail all callers with `why`: no further connection will come. Steps."""
         with self._lock:
             self._failure = why
             self._set_state(State.AUTH_FAILED)
@@ -559,7 +577,7 @@ class Link(RequestPath):
         yield from self.events.ending(KeeperState.AUTH_FAILED, deadline)
 
     def _shut_out(self, why: WireprotoError) -> None:
-        """A server takes nothing from a client without an identity that it accepts, and each next one would hang up, too."""
+        """Give up the session: a server accepts no request without an identity that it accepts, and each other server would hang up too."""
         with self._lock:
             if self._failure is not None or self._closing.done:
                 return
@@ -575,17 +593,17 @@ class Link(RequestPath):
     # -- I/O thread -----------------------------------------------------------------------------------------------------------
 
     def _list_again(self, path: str) -> None:
-        """A server before 3.9 has told of a node's children once, where a watch stands for one that stays: ask for the next time."""
+        """Set a one-shot watch of a node's children again: a server before 3.9 has it in place of a persistent one, and it has fired."""
         with contextlib.suppress(Closed):
             self.tasks.spawn(self._listing_again(path), f"setting the watch of {path} again")
 
     def _listing_again(self, path: str) -> Steps[None]:
         request = Request(modes.SET_WATCHES, modes.children_again(path, self.zxid), nothing, path)
-        with contextlib.suppress(WireprotoError):  # the next connection has every watch set anyhow
+        with contextlib.suppress(WireprotoError):  # every watch is set on the next connection anyhow
             yield from self.calling(request, time.monotonic() + self._server_timeout)
 
     def _answered(self, conn: Connection, err: int) -> None:
-        """A ping was."""
+        """Take the reply to a ping."""
         if not err:
             self._liveness.answered(conn)
             return
@@ -595,8 +613,8 @@ class Link(RequestPath):
         conn.close(str(why))
 
 
-def _telling(why: WireprotoError) -> int:
-    """How much it says: a server's own words, what became of one that was there, that nobody was."""
+def _rank(why: WireprotoError) -> int:
+    """Rank an error by how much it says: 2: a server's reply, 1: a lost connection, 0: no connection."""
     if isinstance(why, BrokerError):
         return 2
     return int(not why.lasting or why.__cause__ is not None)

@@ -1,10 +1,9 @@
-"""MultiRequest and MultiResponse: the two bodies that are lists, as messages for ``client.request`` and for `wireproto.wire`.
+"""Encodes and decodes MultiRequest and MultiResponse, the two bodies that are lists, for ``client.request`` and `wireproto.wire`.
 
     request   ( MultiHeader type=op done=0 err=-1, the op's record )*            MultiHeader type=-1 done=1 err=-1
     reply     ( MultiHeader type=op done=0 err=0,  the op's result )*            MultiHeader type=-1 done=1 err=-1
 
-A failed operation's result has type -1 and is an ErrorResponse; delete and check have none. May assume: the records of `messages`.
-Must not: know a connection, or what the operations mean (that is `multi`).
+A failed operation's result has type -1 and is an ErrorResponse; delete and check have none. What the operations mean is in `multi`.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _END: Final = m.MultiHeader(type=-1, done=True, err=-1)
 
 @dataclass(frozen=True, slots=True)
 class MultiRequest:
-    """Operations that happen together or not at all; or reads in one go.
+    """Operations of which all are done or none; or several reads.
 
     Args:
         operations: records (`CreateRequest`, `DeleteRequest`, `SetDataRequest`, `CheckVersionRequest`, …), each alone or as a pair of
@@ -46,11 +45,11 @@ class MultiRequest:
 
     @property
     def reads(self) -> bool:
-        """Whether it is one of reads alone, which has an operation of its own (22)."""
+        """Return whether it has reads alone, which is an operation of its own (22)."""
         return bool(self.operations) and all(code in READS for code, _ in self._pairs())
 
     def encode(self) -> bytes:
-        """The body. Raises ValueUnsupported for what is no operation of a multi."""
+        """Encode the body. Raises ValueUnsupported for an item that is no operation of a multi."""
         parts: list[bytes] = []
         for code, record in self._pairs():
             wanted = REQUESTS.get(code)
@@ -62,7 +61,7 @@ class MultiRequest:
 
     @classmethod
     def decode(cls, data: bytes, start: int = 0) -> MultiRequest:
-        """The inverse; raises Truncated, Malformed."""
+        """Decode a body; raises Truncated, Malformed."""
         found = [(code, record) for code, record in _items(data, start, REQUESTS, cls.__name__) if record is not None]
         return cls(tuple(found))
 
@@ -73,17 +72,17 @@ class MultiRequest:
 
 @dataclass(frozen=True, slots=True)
 class MultiResponse:
-    """What came of each: pairs of operation code (-1: failed) and result (None: delete and check have none)."""
+    """The results: pairs of operation code (-1: failed) and result (None: delete and check have none)."""
 
     results: tuple[tuple[int, Message | None], ...]
 
     @property
     def errors(self) -> tuple[int, ...]:
-        """Each operation's error code: 0 for one that went well, -2 for one that was not tried."""
+        """Return each operation's error code: 0 for success, -2 for one that was not tried."""
         return tuple(getattr(record, "err", 0) if kind == _FAILED else 0 for kind, record in self.results)
 
     def encode(self) -> bytes:
-        """The body."""
+        """Encode the body."""
         parts: list[bytes] = []
         for kind, record in self.results:
             err = getattr(record, "err", 0) if kind == _FAILED else 0
@@ -93,7 +92,7 @@ class MultiResponse:
 
     @classmethod
     def decode(cls, data: bytes, start: int = 0) -> MultiResponse:
-        """The inverse; raises Truncated, Malformed."""
+        """Decode a body; raises Truncated, Malformed."""
         return cls(tuple(_items(data, start, RESULTS, cls.__name__)))
 
 

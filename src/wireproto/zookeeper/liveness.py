@@ -1,16 +1,15 @@
-"""Vitals: whether the server answers, and whether the session may be over.
+"""Tracks whether the server answers, and whether the session may be over: sends pings and checks the session's state against the clock.
 
-What it is: the pings of the connection of now, and the session's state held against this machine's clock. A ping's answer tells that its
-server was there when it left, or later. Three quarters of the time-out behind that (`Session.lost_at`) the session is LOST, until a server
-says that it is not: a server may have ended it, and this client cannot know.
+The reply to a ping shows that its server was there when the ping was sent, or later. Three quarters of the timeout after that
+(`Session.lost_at`) the session is LOST, until a server says that it is not: a server may have ended it, and this client cannot know.
 
 That is no promise: a follower answers pings by itself, also while it is cut off from the leader, which ends the session. What is promised
-(`safe_for`) rests on what the leader has got. Servers tell it of signs of life within half a tick, in order with what they pass on to it.
-So an answer that took the leader (a write's, a `sync`'s) proves the pings of that connection which were answered `Session.delay` before
-its question left, and the session has its whole time-out from the last of those on; a new leader gives each session as much. A `sync` goes
-out beside each ping as long as somebody asks `safe_for`, and not otherwise: it costs the leader.
+(`safe_for`) rests on what the leader has received. Servers report signs of life to it within half a tick, in order with the requests that
+they forward. So a reply that involved the leader (a write's, a `sync`'s) proves the pings of that connection that were answered
+`Session.delay` before its request was sent, and the session has its whole timeout from the last of those on; a new leader gives each
+session as much. A `sync` is sent beside each ping as long as `safe_for` is called, and not otherwise: it costs the leader work.
 
-May assume: servers answer pings in their order. Threads: timers, `answered` and `_led` run in the I/O thread, the rest wherever somebody asks.
+Servers answer pings in their order. Threads: timers, `answered` and `_led` run in the I/O thread, the rest in any thread.
 """
 
 from __future__ import annotations
@@ -39,17 +38,17 @@ _PING = -2
 _ALIVE = (*CONNECTED, State.SUSPENDED)
 _SYNC = sync("/", "/")
 SIGNS = 64
-"""Answered pings that are remembered: `Session.delay` of a session of 40 minutes."""
+"""Answered pings that are remembered: enough for `Session.delay` of a session timeout of 40 minutes."""
 
 
 class Liveness:
-    """The pings and the clock of the session of now.
+    """The pings and the clock of the current session.
 
     Args:
-        session: the first; the link puts the next one in its place.
+        session: the first; the link replaces it by the next one.
         lock: the link's, which guards the session.
-        current: the connection of now, or None.
-        become: sets the session's state and tells it; called with the lock held.
+        current: returns the current connection, or None.
+        become: sets the session's state and reports it; called with the lock held.
     """
 
     def __init__(
@@ -67,17 +66,20 @@ class Liveness:
         self._become = become
         self._runs = False
         self._signs: tuple[Connection | None, tuple[tuple[float, float], ...]] = None, ()  # of a connection: when answered, when sent
-        self._asked = float("-inf")  # when somebody asked `safe_for` last
+        self._asked = float("-inf")  # when `safe_for` was called last
 
     def begin(self, conn: Connection) -> None:
-        """A connection has taken the session up. Its `context` is when its unanswered pings were sent, from now on."""
+        """Begin to ping on a connection that has taken the session up.
+
+        From now on its `context` holds when its unanswered pings were sent.
+        """
         conn.context = deque()
         self._signs = conn, ()
         self._loop.call_at(time.monotonic() + self.session.ping_every, self._tick, conn)
         self._wind()
 
     def safe_for(self) -> float:
-        """Seconds for which no leader can have ended the session; 0.0 when one may have."""
+        """Return for how many seconds no leader can have ended the session; 0.0 when one may have."""
         session, now = self.session, time.monotonic()
         if session.state not in _ALIVE or self._loop.forked:
             return 0.0
@@ -88,7 +90,7 @@ class Liveness:
         return max(session.safe_until - now, 0.0)
 
     def led(self, conn: Connection, asked: float) -> None:
-        """The leader has had a part in the answer to a question that left then."""
+        """Note that the leader was involved in the reply to a request that was sent at `asked` (seconds of `time.monotonic()`)."""
         of, signs = self._signs
         if of is not conn:
             return
@@ -100,7 +102,7 @@ class Liveness:
                 return
 
     def look(self) -> None:
-        """See whether a server may have ended the session: then it is LOST, from now on."""
+        """Check whether a server may have ended the session: then it is LOST, from now on."""
         session = self.session
         if session.state not in _ALIVE or time.monotonic() < session.lost_at or self._loop.forked:
             return
@@ -109,7 +111,7 @@ class Liveness:
                 self._become(State.LOST)
 
     def answered(self, conn: Connection) -> None:
-        """A ping was."""
+        """Take the reply to the oldest ping of this connection."""
         with self._lock:
             session = self.session
             if conn is not self._current() or not conn.context:
@@ -123,7 +125,7 @@ class Liveness:
     # -- timers -----------------------------------------------------------------------------------------------------------
 
     def _tick(self, conn: Connection) -> None:
-        """Ping, and give the connection up when the server has been silent for too long."""
+        """Send a ping, and close the connection when the server has been silent for too long."""
         if conn.closed:
             return
         now = time.monotonic()
@@ -141,7 +143,7 @@ class Liveness:
         self._loop.call_at(now + self.session.ping_every, self._tick, conn)
 
     def _lead(self, conn: Connection | None) -> None:
-        """Ask for what takes the leader."""
+        """Send a `sync`, whose reply involves the leader."""
         if conn is None or self.session.read_only:
             return
         try:

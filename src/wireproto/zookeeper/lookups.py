@@ -1,7 +1,7 @@
-"""Places: the addresses of one server's name, each tried once in a round, by the newest look-up.
+"""Keeps the addresses of one server's name for one round over the servers: each is tried once, by the newest look-up.
 
-What it is: a list that is looked up before each attempt, as the official client does (ZOOKEEPER-2184): while an address was silent, the
-name may have got another one. May assume: an attempt takes what it has tried off the list that it is given. Must not: dial.
+The name is looked up before each attempt, as the official client does (ZOOKEEPER-2184): while an address did not answer, the name may have
+got another one. An attempt takes what it has tried off the list that it is given. Connecting is done elsewhere.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 
 AGAIN = 1.0
-"""Seconds that a further look-up of a name may take: there are addresses from the last one."""
+"""Seconds that a further look-up of a name may take: the last one has given addresses."""
 
 
 class Places:
     """The addresses of one server in one round.
 
     Args:
-        resolve: steps to the addresses within a deadline, in the order to try.
+        resolve: steps to the addresses within a deadline, in the order to try. address: the server's name.
+
     Attributes:
         over: whether there is none left to try.
     """
@@ -41,7 +42,7 @@ class Places:
         self._offered: list[SocketAddress] = []
 
     def looking(self, until: float) -> Steps[list[SocketAddress]]:
-        """What has not been tried yet, by a new look-up, or by the last one where that fails. Steps.
+        """Return the addresses that were not tried yet, by a new look-up, or by the last one if that fails. Steps.
 
         Raises:
             Unreachable, ConnectError, Unanswered: the first look-up failed.
@@ -58,6 +59,6 @@ class Places:
         return self._offered
 
     def _note(self) -> None:
-        """Keep what the last attempt has tried; the first place, where it came to none."""
+        """Note what the last attempt has tried; the first address, if it tried none."""
         begun = [place for place in self._known if place not in self._tried]
         self._tried += [place for place in begun if place not in self._offered] or begun[:1]

@@ -1,4 +1,4 @@
-"""Watch modes: the requests that keep several watches of one node apart, whatever the server's version.
+"""Makes the requests that keep several watches of one node apart, whatever the server's version.
 
 Servers from 3.9 keep every mode of a watch that a session has set on a node. Those before (ZOOKEEPER-4466) keep one mode for its data and
 one for its children, the last that was set; once that has fired, what the session had there before is gone:
@@ -10,10 +10,10 @@ one for its children, the last that was set; once that has fired, what the sessi
     | addWatch PERSISTENT     | persistent          | persistent              |
     | addWatch RECURSIVE      | recursive           | recursive: reports nothing of this node's children |
 
-So a watch that fires once is not asked for where one that stays reports the same events; one that stays is followed by the watch of the
-children that it has replaced; and when one that stays is taken back, those that it stood in for are set. Newer servers have one watch more
-by that, of the children of a node with both kinds that stay, and report nothing more. What it is: functions over a `WatchTable`, sans-IO.
-May assume: callers hold the link's lock.
+So a one-shot watch is not requested where a persistent one reports the same events; a persistent one is followed by the watch of the
+children that it has replaced; and when a persistent one is removed, those that it stood in for are set. Newer servers have one watch more
+by that, of the children of a node with both kinds of persistent watches, and report nothing more. All are functions over a `WatchTable`,
+without I/O; callers hold the link's lock.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Sent = tuple[int, bytes]
 
 
 def is_redundant(table: WatchTable, path: str, kind: Kind) -> bool:
-    """Whether a watch that stays reports everything that one of this kind, which fires once, is to report."""
+    """Return whether a persistent watch reports everything that a one-shot watch of this kind is to report."""
     if kind in STAY:
         return False
     return table.has(path, (PERSISTENT,)) and not table.has(path, (RECURSIVE,)) if kind == CHILD else table.has(path, STAY)
 
 
 def adding(table: WatchTable, path: str, kind: Kind, asked: Sent, zxid: int) -> list[Sent]:
-    """The requests that add a watch which stays to those of its node.
+    """Return the requests that add a persistent watch to the watches of its node.
 
     Args:
         asked: its addWatch.
@@ -51,7 +51,7 @@ def adding(table: WatchTable, path: str, kind: Kind, asked: Sent, zxid: int) -> 
 
 
 def requests_for_remaining(table: WatchTable, path: str, zxid: int) -> list[Sent]:
-    """The requests that set the watches that remain in the table of a node, before one that stayed is taken from the server."""
+    """Return the requests that set a node's watches that remain in the table, sent before a persistent one is removed at the server."""
     once = {kind: (path,) for kind in (DATA, EXIST, CHILD) if table.has(path, (kind,))}
     if table.has(path, (RECURSIVE,)):
         once = {CHILD: (path,)} if CHILD in once else {}
@@ -66,7 +66,7 @@ def requests_for_remaining(table: WatchTable, path: str, zxid: int) -> list[Sent
 
 
 def children_again(path: str, zxid: int) -> bytes:
-    """The body of a SetWatches for a node's children; the server reports a change behind this transaction at once."""
+    """Return the body of a SetWatches for a node's children; the server reports a change after this transaction at once."""
     return _children(path, zxid)[1]
 
 

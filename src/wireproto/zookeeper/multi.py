@@ -1,13 +1,13 @@
-"""Several operations in one: all of them happen, or none (operation 14); or several reads in one go (operation 22).
+"""Encodes several operations as one request: all of them are done, or none (operation 14); or several reads (operation 22).
 
-What it is: the typed operations of `Tree.multi`, and their frame, which is a list with a header before each item and one at its end:
+The typed operations of `Tree.multi` are here, and their frame, which is a list with a header before each item and one at its end:
 
     request   ( MultiHeader type=op done=0 err=-1, the op's record )*            MultiHeader type=-1 done=1 err=-1
     reply     ( MultiHeader type=op done=0 err=0,  the op's result )*            MultiHeader type=-1 done=1 err=-1
-    a failed  ( MultiHeader type=-1 done=0 err,    ErrorResponse err )*          0 before the one that failed, its code, -2 behind it
+    a failed  ( MultiHeader type=-1 done=0 err,    ErrorResponse err )*          0 before the one that failed, its code, -2 after it
 
 Servers answer a failed multi with error 0 in the reply's own header. A create's result is CreateResponse under type 1, and
-Create2Response under type 15 for every other kind of create. Must not: know a connection.
+Create2Response under type 15 for every other kind of create.
 """
 
 from __future__ import annotations
@@ -39,7 +39,12 @@ from .paths import Chroot
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create a node; its result is the path, or (path, stat) with ``stat=True``."""
+    """Create a node; its result is the path, or (path, stat) with ``stat=True``.
+
+    Attributes:
+        path: of the node. data: bytes; None is null. acl: access list; None: the client's default.
+        ephemeral, sequence, container: as for `Tree.create`. ttl: seconds, as for `Tree.create`. stat: whether the result has the stat.
+    """
 
     path: str
     data: bytes | None = b""
@@ -53,7 +58,11 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete a node; its result is None."""
+    """Delete a node; its result is None.
+
+    Attributes:
+        path: of the node. version: data version that it must have; -1: any.
+    """
 
     path: str
     version: int = -1
@@ -61,7 +70,11 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """Write a node; its result is the stat."""
+    """Write a node; its result is the stat.
+
+    Attributes:
+        path: of the node. data: bytes; None is null. version: data version that it must have; -1: any.
+    """
 
     path: str
     data: bytes | None
@@ -70,7 +83,11 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Demand that a node exists, in this version unless -1; its result is None."""
+    """Demand that a node exists, in this version unless -1; its result is None.
+
+    Attributes:
+        path: of the node. version: data version that it must have; -1: any.
+    """
 
     path: str
     version: int = -1
@@ -78,14 +95,22 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """Read a node; its result is (data, stat). Only with other reads."""
+    """Read a node; its result is (data, stat). Only with other reads.
+
+    Attributes:
+        path: of the node.
+    """
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class Children:
-    """List a node's children; its result is a list of names. Only with other reads."""
+    """List a node's children; its result is a list of names. Only with other reads.
+
+    Attributes:
+        path: of the node.
+    """
 
     path: str
 
@@ -96,9 +121,15 @@ _END = MultiHeader(type=-1, done=True, err=-1).encode()
 
 
 def request(operations: Sequence[Operation], root: Chroot, acl: Sequence[ACL] | None = None) -> op.Request[list[Any]]:
-    """One request of all of them; its value is the list of results, in order. `acl`: of what is created without one of its own.
+    """Return one request of all operations; its value is the list of results, in order.
 
-    Reads give an error object instead of a result where one failed. Writes raise: see `_failed`.
+    In place of a read that failed is an error object. Writes raise: see `_failed`.
+
+    Args:
+        operations: either writes and checks, or reads. root: the chroot. acl: of nodes that are created without one of their own.
+
+    Raises:
+        ValueUnsupported: reads and writes are mixed, or one of them cannot be sent.
     """
     reads = [isinstance(item, _READS) for item in operations]
     if any(reads) and not all(reads):
@@ -192,7 +223,7 @@ def _result(code: int, frame: bytes, at: int, item: Operation, root: Chroot) -> 
 
 
 def _failed(items: tuple[Operation, ...], found: list[Any]) -> BrokerError:
-    """The error of the operation that failed; `index` tells which, `results` holds every operation's error or None."""
+    """Return the error of the operation that failed; its `index` says which, its `results` hold every operation's error or None."""
     errors = [(index, value) for index, value in enumerate(found) if isinstance(value, BrokerError)]
     index, culprit = next((pair for pair in errors if not isinstance(pair[1], RuntimeInconsistency)), errors[0])
     culprit.__dict__.update(index=index, results=found)

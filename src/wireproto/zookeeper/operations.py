@@ -1,8 +1,8 @@
-"""Requests and how their replies are read: one small value per operation, sans-IO.
+"""Makes the request of each operation of the tree, with the function that reads its reply. Sans-IO.
 
-What it is: `Request` is what the link sends and a call decodes; the functions below make one for each operation of the tree. Every
-frame begins with a RequestHeader (xid, code) and every reply with a ReplyHeader (xid, zxid, err), 16 bytes; with an error nothing
-follows. May assume: paths are checked and carry the chroot. Must not: know a connection.
+A `Request` is what the link sends and a call decodes. Every frame begins with a RequestHeader (xid, code) and every reply with a
+ReplyHeader (xid, zxid, err) of 16 bytes; with an error nothing follows. Paths are checked by the caller and carry the chroot: `server_path`
+is the server's, `path` the caller's, for errors.
 """
 
 from __future__ import annotations
@@ -51,28 +51,28 @@ HEADER = 16
 CREATE, DELETE, EXISTS, GET, SET, GET_ACL, SET_ACL, CHILDREN, SYNC, CHILDREN2, CHECK, MULTI = 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 14
 CREATE2, CONTAINER, TTL, MULTI_READ = 15, 19, 21, 22
 LED = frozenset({CREATE, DELETE, SET, SET_ACL, SYNC, MULTI, CREATE2, 16, CONTAINER, TTL})
-"""What takes the leader, wherever it is asked; 16 is reconfig."""
+"""Operations that involve the leader, whichever server gets them; 16 is reconfig."""
 MAX_TTL = (1 << 40) - 1
 
 
 def takes_leader(operation: int) -> bool:
-    """Whether the answer to such a request takes the leader."""
+    """Return whether the reply to such a request involves the leader."""
     return operation in LED
 
 
 class Request(Generic[T]):
-    """One operation on its way out. Not to be changed: requests are kept and sent again.
+    """One operation to be sent. Immutable: requests are kept and sent again.
 
     Args:
         code: operation code.
         body: the encoded record after the header.
-        read: the frame of a reply without an error to the value.
+        read: turns the frame of a reply without an error into the value.
         path: the node as the caller named it, for errors.
-        repeats: sending it twice does no harm, so a lost connection is no error.
-        absent: error -101 is the value None.
+        repeats: whether sending it twice does no harm, so that a lost connection is no error.
+        absent: whether error -101 (no node) is the value None.
 
     Attributes:
-        leads: whether its answer takes the leader: a write's, or a `sync`'s.
+        leads: whether its reply involves the leader: a write's, or a `sync`'s.
     """
 
     __slots__ = ("absent", "body", "code", "leads", "path", "read", "repeats")
@@ -90,12 +90,12 @@ class Request(Generic[T]):
 
 
 def failure(code: int, request: Request[Any], peer: str | None = None) -> BrokerError:
-    """The typed error for a reply's code, naming the node."""
+    """Return the typed error for a reply's code, naming the node."""
     return error(code, request.path, node=request.path, peer=peer)
 
 
 def nothing(frame: bytes) -> None:
-    """For replies without a body."""
+    """Read a reply without a body."""
 
 
 # -- reads ----------------------------------------------------------------------------------------------------------------
@@ -105,6 +105,7 @@ _read_data: Callable[[bytes], tuple[bytes | None, Stat]] = ReplyFields(GetDataRe
 
 
 def get(server_path: str, path: str, watch: bool = False) -> Request[tuple[bytes | None, Stat]]:
+    """Make a getData request; its value is (data, stat)."""
     return Request(GET, GetDataRequest(path=server_path, watch=watch).encode(), _read_data, path)
 
 
@@ -112,11 +113,12 @@ _read_exists: Callable[[bytes], Stat | None] = ReplyFields(ExistsResponse, "stat
 
 
 def exists(server_path: str, path: str, watch: bool = False) -> Request[Stat | None]:
+    """Make an exists request; its value is the stat, or None when there is no such node."""
     return Request(EXISTS, ExistsRequest(path=server_path, watch=watch).encode(), _read_exists, path, absent=True)
 
 
 def unwatched(body: bytes) -> bytes:
-    """The body of a `get`, `exists` or `children` with a watch, without it: the flag stands last."""
+    """Return the body of a `get`, `exists` or `children` with a watch without the watch: the flag is the last byte."""
     return body[:-1] + b"\0"
 
 
@@ -126,6 +128,7 @@ def _read_children(frame: bytes) -> tuple[list[str], Stat]:
 
 
 def children(server_path: str, path: str, watch: bool = False) -> Request[tuple[list[str], Stat]]:
+    """Make a getChildren2 request; its value is (names, stat)."""
     return Request(CHILDREN2, GetChildren2Request(path=server_path, watch=watch).encode(), _read_children, path)
 
 
@@ -135,14 +138,18 @@ def _read_acl(frame: bytes) -> tuple[tuple[ACL, ...], Stat]:
 
 
 def get_acl(server_path: str, path: str) -> Request[tuple[tuple[ACL, ...], Stat]]:
+    """Make a getACL request; its value is (access list, stat)."""
     return Request(GET_ACL, GetACLRequest(path=server_path).encode(), _read_acl, path)
 
 
 def sync(server_path: str, path: str) -> Request[str]:
+    """Make a sync request; its value is the server's path."""
     return Request(SYNC, SyncRequest(path=server_path).encode(), lambda frame: SyncResponse.decode(frame, start=HEADER).path, path)
 
 
 def ephemerals(server_prefix: str, prefix: str) -> Request[list[str]]:
+    """Make a getEphemerals request; its value is the list of the servers' paths (servers from 3.6)."""
+
     def read(frame: bytes) -> list[str]:
         return list(GetEphemeralsResponse.decode(frame, start=HEADER).ephemerals or ())
 
@@ -150,6 +157,8 @@ def ephemerals(server_prefix: str, prefix: str) -> Request[list[str]]:
 
 
 def count(server_path: str, path: str) -> Request[int]:
+    """Make a getAllChildrenNumber request; its value is the number of descendants (servers from 3.6)."""
+
     def read(frame: bytes) -> int:
         return GetAllChildrenNumberResponse.decode(frame, start=HEADER).total_number
 
@@ -160,7 +169,7 @@ def count(server_path: str, path: str) -> Request[int]:
 
 
 def access(acl: Sequence[ACL] | None) -> tuple[ACL, ...]:
-    """The access list to send; None is open to anyone."""
+    """Return the access list to send; None is open to anyone. Raises ValueUnsupported for an empty list."""
     if acl is None:
         return OPEN
     if not acl:
@@ -178,12 +187,15 @@ def create_record(
     ttl: float | None = None,
     acl: Sequence[ACL] | None = None,
 ) -> tuple[int, CreateRequest | CreateTTLRequest]:
-    """Operation code and record of a create; the code is that of create2 where the reply may carry the stat.
+    """Return operation code and record of a create; the code is that of create2 where the reply may carry the stat.
 
     Args:
+        server_path: the server's path. data: bytes; None is null. ephemeral, sequence, container: the kind of node. acl: None: open to
+            anyone.
         ttl: seconds since the last write of the data after which the server removes the node, once it has no children.
+
     Raises:
-        ValueUnsupported: kinds of node that exclude each other, or a time to live that the wire cannot carry.
+        ValueUnsupported: kinds of node that exclude each other, or a time to live that the protocol cannot carry.
     """
     if (ephemeral and (container or ttl is not None)) or (container and (sequence or ttl is not None)):
         raise ValueUnsupported("a node is one of ephemeral, container (never sequential) or with a time to live")
@@ -216,7 +228,7 @@ def _read_path_stat(frame: bytes) -> str:
 
 
 def create(server_path: str, path: str, data: bytes | None, **kind: Any) -> Request[str]:
-    """A create whose value is the server's path. Plain nodes use operation 1, which every server has."""
+    """Make a create request whose value is the server's path. Plain nodes use operation 1, which every server has."""
     operation, record = create_record(server_path, data, **kind)
     if operation == CREATE2:
         return Request(CREATE, record.encode(), _read_path, path, repeats=False)
@@ -224,7 +236,7 @@ def create(server_path: str, path: str, data: bytes | None, **kind: Any) -> Requ
 
 
 def create2(server_path: str, path: str, data: bytes | None, **kind: Any) -> Request[tuple[str, Stat]]:
-    """A create whose value is the server's path and the new node's stat."""
+    """Make a create request whose value is the server's path and the new node's stat."""
 
     def read(frame: bytes) -> tuple[str, Stat]:
         answer = _Create2Response.decode(frame, start=HEADER)
@@ -235,6 +247,7 @@ def create2(server_path: str, path: str, data: bytes | None, **kind: Any) -> Req
 
 
 def delete(server_path: str, path: str, version: int = -1) -> Request[None]:
+    """Make a delete request; its value is None."""
     return Request(DELETE, DeleteRequest(path=server_path, version=version).encode(), nothing, path, repeats=False)
 
 
@@ -242,12 +255,12 @@ _read_set: Callable[[bytes], Stat] = ReplyFields(SetDataResponse, "stat").read
 
 
 def written(server_path: str, path: str) -> bytes:
-    """What stands first in every request to write a node: its path, as the wire has it."""
+    """Return the first part of every request to write a node: its path, encoded."""
     return SetDataRequest(path=server_path, data=b"", version=-1).encode()[:-8]
 
 
 def set_data(node: bytes, path: str, data: bytes | None, version: int = -1) -> Request[Stat]:
-    """A write of the node that `written` made the bytes of: [path][int32 length, or -1 for null][data][int32 version]."""
+    """Make a setData request for the node whose path `written` encoded: [path][int32 length, or -1 for null][data][int32 version]."""
     if type(data) is not bytes and data is not None:
         data = _as_bytes(data)
     if version != -1 and not (isinstance(version, int) and -0x80000000 <= version <= 0x7FFFFFFF):
@@ -257,5 +270,6 @@ def set_data(node: bytes, path: str, data: bytes | None, version: int = -1) -> R
 
 
 def set_acl(server_path: str, path: str, acl: Sequence[ACL], version: int = -1) -> Request[Stat]:
+    """Make a setACL request; its value is the stat."""
     body = SetACLRequest(path=server_path, acl=access(acl), version=version).encode()
     return Request(SET_ACL, body, lambda frame: SetACLResponse.decode(frame, start=HEADER).stat, path, repeats=False)

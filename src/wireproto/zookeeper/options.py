@@ -1,4 +1,4 @@
-"""Options of a ZooKeeper client. Must not: know a connection."""
+"""Defines the options of a ZooKeeper client and its roles."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .messages import ACL
 
 @dataclass(frozen=True, kw_only=True)
 class ZooKeeperOptions(CommonOptions):
-    """See `CommonOptions`; `user` and `password` are given to the servers as a ``digest`` identity.
+    """Options of a client; see `CommonOptions`. `user` and `password` are given to the servers as a ``digest`` identity.
 
     Attributes:
         session_timeout: seconds without a sign of this client after which the servers end its session; they clamp it to 2 … 20 of
             their ticks.
-        read_only: be content with a server that has no quorum; writes raise NotReadOnly there.
-        session: id and password of a session to go on with (``tree.session``).
+        read_only: accept a server that has no quorum; writes raise NotReadOnly there.
+        session: id and password of a session to resume (``tree.session``).
         shuffle: try the servers in random order, so that clients spread over them.
         acl: access list of what is created without one of its own, queues' nodes included: ``open`` (anyone may do anything),
             ``creator`` (this client's identities alone), or a sequence of `ACL`.
@@ -50,7 +50,7 @@ class ZooKeeperOptions(CommonOptions):
 
     @property
     def access(self) -> tuple[ACL, ...]:
-        """The default access list."""
+        """Return the default access list."""
         return NAMED[self.acl] if isinstance(self.acl, str) else tuple(self.acl)
 
     def __post_init__(self) -> None:

@@ -1,12 +1,10 @@
-"""Paths of nodes: which are legal, and the chroot that stands in front of them.
+"""Checks the paths of nodes, and puts the chroot before them and takes it off.
 
-What it is: pure functions over text. Servers do not check the paths of reads ("" reads the root), so a client must.
+Pure functions over text. Servers do not check the paths of reads ("" reads the root), so a client must.
 
     legal      "/" or "/a/b": absolute, no trailing slash, no empty, "." or ".." part
     refused    U+0000-001F, 007F-009F, D800-F8FF, FFF0-FFFF, and all above: servers see two surrogates there
-    sequence   ten digits behind the name that was asked for; after 2147483647 it goes on with "-2147483648" and counts up
-
-Must not: know a connection.
+    sequence   ten digits after the name that was requested; after 2147483647 it continues with "-2147483648" and counts up
 """
 
 from __future__ import annotations
@@ -18,15 +16,15 @@ from ..errors import ValueUnsupported
 _BAD = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]|//|/\\.\\.?(?:/|$)")
 _SEQUENCE = re.compile(r"[0-9]{10}|-[0-9]{9,10}")
 CONFIG = "/zookeeper/config"
-"""The ensemble's configuration. A client with a chroot sees this one node of the servers' own, and by calls that are for it alone."""
+"""The ensemble's configuration. A client with a chroot reaches only this one of the servers' own nodes, by calls that are for it alone."""
 
 
 def check(path: str, *, sequence: bool = False) -> str:
-    """Return a legal path unchanged; raises ValueUnsupported saying what is wrong with another.
+    """Return a legal path unchanged; raises ValueUnsupported for an illegal one, with the reason.
 
     Args:
         path: absolute path.
-        sequence: it is a prefix that the server completes, so it may end with a slash.
+        sequence: whether it is a prefix to which the server appends its counter, so that it may end with a slash.
     """
     if type(path) is not str:
         raise ValueUnsupported(f"a path is text, not {type(path).__name__}")
@@ -52,18 +50,18 @@ class Chroot:
         self.prefix = "" if prefix in ("", "/") else check(prefix)
 
     def out(self, path: str, *, sequence: bool = False) -> str:
-        """A checked path as the server knows it."""
+        """Check a path, and return it as the server knows it. Raises ValueUnsupported."""
         check(path, sequence=sequence)
         if not self.prefix:
             return path
         return self.prefix if path == "/" else self.prefix + path
 
     def holds(self, path: str) -> bool:
-        """Whether a server's path is the chroot or lies below it."""
+        """Return whether a server's path is the chroot or lies below it."""
         return path == self.prefix or path.startswith(self.prefix + "/")
 
     def back(self, path: str) -> str:
-        """A server's path as the caller knows it; one outside the chroot stays as it is."""
+        """Return a server's path as the caller knows it; one outside the chroot stays as it is."""
         prefix = self.prefix
         if not prefix or not path.startswith(prefix):
             return path
@@ -73,17 +71,17 @@ class Chroot:
 
 
 def parents(path: str) -> list[str]:
-    """The nodes above a path without the root, outermost first: ``/a/b/c`` gives ``/a``, ``/a/b``."""
+    """List the nodes above a path without the root, outermost first: ``/a/b/c`` gives ``/a``, ``/a/b``."""
     parts = path.split("/")[1:-1]
     return ["/" + "/".join(parts[: n + 1]) for n in range(len(parts))]
 
 
 def join(parent: str, name: str) -> str:
-    """Path of a child."""
+    """Return the path of a child."""
     return f"/{name}" if parent == "/" else f"{parent}/{name}"
 
 
 def sequence_of(name: str, prefix: str) -> int | None:
-    """The number that the server put behind `prefix`, or None when this name was not made from it."""
+    """Return the number that the server appended to `prefix`, or None when this name was not made from it."""
     tail = name[len(prefix) :]
     return int(tail) if name.startswith(prefix) and _SEQUENCE.fullmatch(tail) else None

@@ -1,4 +1,4 @@
-"""What ZooKeeper is called, and where its parts are. Must not: import one."""
+"""Describes ZooKeeper to the registry of protocols: its name, ports and roles, and where its parts are. It imports none of them."""
 
 from __future__ import annotations
 

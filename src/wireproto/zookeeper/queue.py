@@ -1,9 +1,8 @@
 """Takes messages from a queue, one at a time; each is acked or given back (the QueueConsumer role over the queue's layout).
 
 It is compatible with kazoo's LockingQueue: a message is claimed by an ephemeral node of its name under ``taken``, an ack deletes message
-and
-claim in one transaction, a release deletes the claim. When the session is lost the servers delete the claims, and other workers take the
-messages: at least once.
+and claim in one transaction, a release deletes the claim. When the session is lost the servers delete the claims, and other workers take
+the messages: at least once.
 
 `attempt` follows the data version of the message's node: a release writes the node, so it counts releases; the death of a worker does not
 count. All workers of a queue share it; `group` is only a name that the claim carries.
@@ -112,8 +111,7 @@ class QueueWorker(PartingRole):
     Args:
         group: a name for this set of workers, which the claims carry.
         acl: access list of the claims, and of the queue's nodes where they are created here; None is the client's default. Whoever is to
-            see
-            that a message is taken needs to read the list of claims, and no claim.
+            see that a message is taken needs to read the list of claims, and no claim.
     """
 
     def __init__(self, tree: Tree, topic: str, group: str, *, acl: Sequence[ACL] | None = None) -> None:
@@ -135,9 +133,9 @@ class QueueWorker(PartingRole):
         self._claiming: Claiming | None = None
         self._back: list[Claim] = []  # claims to be given back: the worker is closed
         self._later: Task[None] | None = None
-        self._made_out: tuple[Claim, Delivery] | None = None  # a delivery that an interrupted `receive` has not returned
+        self._undelivered: tuple[Claim, Delivery] | None = None  # a delivery that an interrupted `receive` has not returned
         self._made = False  # whether the queue's nodes are there, as far as is known
-        self._vain = False  # whether a claim of a listed message failed since
+        self._claim_failed = False  # whether a claim of a listed message failed since
         self._waits = Waits()
 
     def receive(self, timeout: float = 1.0) -> Delivery | None:
@@ -150,13 +148,13 @@ class QueueWorker(PartingRole):
             ConcurrentUse: another thread uses the worker. Closed. BrokerError: the server's error: NoAuth, for instance.
         """
         delivery = self._tasks.drive(self._receiving(timeout), NEVER)
-        self._made_out = None  # no signal handler runs from here to the caller
+        self._undelivered = None  # no signal handler runs from here to the caller
         return delivery
 
     def receiving(self, timeout: float = 1.0) -> Steps[Delivery | None]:
         """Run `receive` as steps."""
         delivery = yield from self._receiving(timeout)
-        self._made_out = None
+        self._undelivered = None
         return delivery
 
     def _receiving(self, timeout: float) -> Steps[Delivery | None]:
@@ -173,7 +171,7 @@ class QueueWorker(PartingRole):
                 return None
 
     def _receive(self, deadline: float) -> Steps[Delivery | None]:
-        if self._made_out is not None and (delivery := (yield from self._still_ours(*self._made_out, deadline))) is not None:
+        if self._undelivered is not None and (delivery := (yield from self._still_ours(*self._undelivered, deadline))) is not None:
             return delivery
         while True:
             self._still_open()
@@ -198,8 +196,8 @@ class QueueWorker(PartingRole):
 
     def _pausing(self, deadline: float) -> Steps[None]:
         """Pause before the queue is listed again, where what was listed came to nothing several times in a row."""
-        if self._vain:
-            self._vain = False
+        if self._claim_failed:
+            self._claim_failed = False
             pause = self._waits.next()
             if self._waits.failures > 1:
                 yield min(time.monotonic() + pause, deadline)
@@ -214,7 +212,7 @@ class QueueWorker(PartingRole):
         if (yield from self._checked(held, deadline)):
             return delivery
         self._claims.pop(held.name, None)
-        self._made_out = None
+        self._undelivered = None
         return None
 
     def _parting(self, deadline: float) -> Steps[None]:
@@ -277,7 +275,7 @@ class QueueWorker(PartingRole):
         except NotYet:
             raise
         except NoNode:
-            self._look_anew()
+            self._list_again()
             return False
         except BaseException:  # the next listing sets a watch of its own
             self._forget_watch()
@@ -333,21 +331,21 @@ class QueueWorker(PartingRole):
             claiming.call = None
             yield from self._drop(entry.name, scope, deadline)
             self._claiming = None
-            self._vain = True
+            self._claim_failed = True
             if isinstance(why, NoAuth):
                 raise
             return None
         except SessionExpired:
-            self._look_anew()
+            self._list_again()
             return None
         made = Claim(entry.name, scope, stat.version)
         builder = ColumnsBuilder("sequence")
         builder.append(data, timestamp=stat.ctime, position=entry.sequence)
         delivery = Delivery(builder.finish().record(0, self.topic, 0), stat.version + 1, partial(self._end, made))
         self._claims[entry.name] = made
-        self._vain = False
+        self._claim_failed = False
         self._waits.over()
-        self._made_out, self._claiming = (made, delivery), None  # in one step: it is under way, or to be returned
+        self._undelivered, self._claiming = (made, delivery), None  # in one step: it is under way, or to be returned
         return delivery
 
     def _fetched(self, claiming: Claiming, deadline: float) -> Steps[tuple[bytes | None, Stat]]:
@@ -376,7 +374,7 @@ class QueueWorker(PartingRole):
         try:
             claiming.call = yield from begin(path, self._id, ephemeral=True, acl=self._acl, timeout=max(deadline - time.monotonic(), 0.0))
         except SessionExpired:
-            self._look_anew()
+            self._list_again()
         except WireprotoError:  # nothing was sent
             self._claiming = None
             raise
@@ -396,27 +394,27 @@ class QueueWorker(PartingRole):
             return False
         except ConnectionLoss:
             if not (yield from self._checked(claiming, deadline)):
-                self._look_anew()
+                self._list_again()
                 return False
         except NoNode:
-            self._look_anew()
+            self._list_again()
             return False
         except TimedOut:
             raise
         except WireprotoError as why:
-            self._look_anew()
+            self._list_again()
             if not self._tree.link.passes(why, deadline, self._waits.failures):
                 raise
             return False
         return True
 
-    def _look_anew(self) -> None:
+    def _list_again(self) -> None:
         """Drop the claim under way, which came to nothing, and list the queue again.
 
         No event may report that the claim failed, and the queue may have been created again.
         """
         self._claiming = None
-        self._vain = True
+        self._claim_failed = True
         self._forget_watch()
         self._candidates.clear()
         self._made = False

@@ -1,8 +1,8 @@
-"""Search: from a server without a quorum to one that has it.
+"""Searches for a server with a quorum while the client is connected to one without.
 
-What it is: while the connection of now is to a server without a quorum, the other servers are asked in turn, by a handshake that only one
-with a quorum takes; at first soon, then ever more rarely. The connection of now serves until there is a better one. Threads: `begin` in any
-thread, the search itself in a task. Must not: know how a server is met.
+The other servers are tried in turn, by a handshake that only a server with a quorum accepts; soon at first, then at growing intervals. The
+current connection is used until there is a better one. Threads: `begin` in any thread, the search itself in a task. How a server is
+connected to is the link's.
 """
 
 from __future__ import annotations
@@ -22,18 +22,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("wireproto.zookeeper")
 LOOKS = Policy(first=0.1, factor=2.0, ceiling=60.0, jitter=0.2)
-"""Waits between looks."""
+"""Pauses between searches."""
 
 
 class QuorumSearch:
     """Looks for a server with a quorum.
 
     Args:
-        current: the connection of now, or None.
-        turns: of all that makes connections.
-        establish: makes a connection to one of the servers the current one, or raises; it asks `active` which servers will do. Steps.
-        reconnect: goes on when the connection of now was left for one that then failed. Steps.
+        current: returns the current connection, or None.
+        executor: runs everything that opens connections, one after the other.
+        establish: makes a connection to one of the servers the current one, or raises; it reads `active` to know which servers will do.
+            Steps.
+        reconnect: reconnects when the current connection was left for one that then failed. Steps.
         found: called when there is one.
+
+    Attributes:
+        active: whether only a server with a quorum will do now.
     """
 
     def __init__(
@@ -54,7 +58,7 @@ class QuorumSearch:
         self._found = found
 
     def begin(self, conn: Connection) -> None:
-        """This connection, the current one, is to a server without a quorum."""
+        """Begin the search: this connection, the current one, is to a server without a quorum."""
         self._wait(conn, Waits(LOOKS))
 
     def _wait(self, conn: Connection, waits: Waits) -> None:

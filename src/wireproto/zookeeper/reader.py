@@ -123,7 +123,7 @@ class QueueReader(Role):
             try:
                 return (yield from self._poll(deadline, until))
             except TimedOut:
-                return None  # no server answered in time; the session goes on in the background
+                return None  # no server answered in time; the session is kept in the background
             except BrokerError as why:
                 if not passing(why):
                     raise

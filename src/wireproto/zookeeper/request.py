@@ -1,16 +1,15 @@
-"""``client.request``: any operation of the wire, by its record or by its name.
+"""Sends any operation of the protocol, by its record or by its name (``client.request``).
 
-What it is: which operation a record belongs to, under which xid it travels, and the typed reply.
+It finds out which operation a record belongs to, under which xid it is sent, and the typed reply. The chroot is not applied, and watches
+are not noted: an event of a watch that is set here has no callback.
 
     | operation                | xid  | here                                                                               |
     |--------------------------|------|------------------------------------------------------------------------------------|
     | most                     | next | sent by the link, which repeats reads on the next connection                       |
     | auth                     | -4   | given on every later connection too                                                |
-    | setWatches, setWatches2  | -8   | on the connection of now                                                           |
-    | ping                     | -2   | sent; the engine drops the answer                                                  |
+    | setWatches, setWatches2  | -8   | on the current connection                                                          |
+    | ping                     | -2   | sent; the engine drops the reply                                                   |
     | createSession, closeSession, notification, error | | UsageError: the client's own, or the servers'                   |
-
-Must not: apply the chroot, or note watches: an event of a watch that is set here has no callback.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _READS: Final = frozenset({
     "exists", "getData", "getACL", "getChildren", "getChildren2", "sync", "getEphemerals", "getAllChildrenNumber", "whoAmI", "multiRead",
     "checkWatches", "addWatch",
 })  # fmt: skip
-"""What does no harm when it is sent twice."""
+"""Operations that do no harm when they are sent twice."""
 _OWN: Final = {
     "createSession": "the client opens its session itself",
     "closeSession": "close the client",
@@ -64,7 +63,7 @@ def request(link: Link, message: Message | MultiRequest | None, operation: str |
 
 
 def _fixed(link: Link, name: str, xid: int, code: int, body: bytes, deadline: float) -> Steps[None]:
-    """An operation under an xid of its own."""
+    """Send an operation that has an xid of its own. Steps."""
     conn = yield from link.connecting(deadline)
     parts = (messages.RequestHeader(xid=xid, type=code).encode(), body)
     if name == "ping":
@@ -76,7 +75,7 @@ def _fixed(link: Link, name: str, xid: int, code: int, body: bytes, deadline: fl
 
 
 def _operation(message: Message | MultiRequest | None, name: str | None) -> str:
-    """The operation's name; raises UsageError for none, or one that the record is not of."""
+    """Return the operation's name; raises UsageError for none, or one that the record does not belong to."""
     record = None if message is None else type(message).__name__
     if isinstance(message, MultiRequest):
         own = "multiRead" if message.reads else "multi"

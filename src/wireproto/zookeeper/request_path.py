@@ -1,8 +1,8 @@
-"""Asking: requests go out over the connection of now, and what comes of them.
+"""Sends requests over the current connection and judges their outcome.
 
-What it is: the half of the link that callers use: `call` and `submit`, and the same as steps, for who waits in another way. The short way
-of a request without a watch, on a connection that is there, is a call of the engine's; everything else is done by the steps. What a lost
-connection does to a request stands in `link`. Must not: know how a connection is made.
+It is the half of the link that callers use: `call` and `submit`, and the same as steps. A request without a watch, on a connection that is
+there, takes a short way, which is one call of the engine; everything else is done by the steps. What a lost connection does to a request is
+in the table of `link`, which also opens the connections.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 ANY, NOW = -1, -2
-"""Which session a call belongs to, where it is not one by number: whichever there is, or that of the moment when it is made."""
+"""Session that a call belongs to, in place of a number: whichever there is, or the one of the moment when the call is made."""
 ROOM = 0.01
-"""Seconds between looks whether a connection that had no room for more bytes has some again."""
+"""Seconds between checks whether a connection that had no room for more bytes has room again."""
 SETTLE = 5.0
-"""Seconds beyond its own time after which an operation is ended from outside."""
+"""Seconds beyond an operation's own deadline after which it is ended from outside."""
 
 
 def passing(why: WireprotoError) -> bool:
-    """Whether it says "not now": nothing was done, and the same may be done later."""
+    """Return whether a server's error says "not now": nothing was done, and the same request may succeed later."""
     return isinstance(why, BrokerError) and retry.verdict(why) is not retry.Verdict.NEVER
 
 
@@ -45,9 +45,9 @@ class RequestPath:
     """Sends requests over one session.
 
     Attributes:
-        era: how many sessions have ended.
-        writes: how many requests were sent that must not be repeated; two threads' may count as one.
-        told: the client's log.
+        session_number: how many sessions have ended.
+        writes: how many requests were sent that must not be repeated; those of two threads may count as one.
+        log: the client's log.
     """
 
     session_number: int
@@ -62,26 +62,33 @@ class RequestPath:
 
     @abstractmethod
     def connecting(self, deadline: float, session_number: int = ANY) -> Steps[Connection]:
-        """The current connection, handshake done; waits for one until `deadline`. Steps."""
+        """Return the current connection, handshake done; waits for one until `deadline`. Steps."""
 
     @property
     @abstractmethod
     def zxid(self) -> int:
-        """The last transaction that a reply told of."""
+        """Return the zxid of the last transaction that a reply reported."""
 
     @abstractmethod
     def lost(self, conn: Connection, why: Exception | None) -> None:
-        """This connection is gone."""
+        """Drop this connection, which is lost."""
 
     @abstractmethod
     def _shut_out(self, why: WireprotoError) -> None:
-        """The servers take nothing from this client."""
+        """Give up the session: the servers accept nothing from this client."""
 
     def call(self, request: Request[T], deadline: float, watching: Watching | None = None, session_number: int = NOW) -> T:
-        """Send one request and read its reply; see the table of `link` for what a lost connection does.
+        """Send one request and return its reply's value; see the table of `link` for what a lost connection does.
 
         Args:
-            within: number of the session that it belongs to (`session_number`), `NOW` or `ANY`.
+            request: what is sent. deadline: `time.monotonic()` value. watching: the watch that it sets, or None.
+            session_number: number of the session that it belongs to, `NOW` or `ANY`.
+
+        Raises:
+            BrokerError: the server's error. ConnectionLoss: a write was in flight on a lost connection. SessionExpired: that session has
+                ended.
+            TimedOut: no reply in time. ValueUnsupported: the request is too large. ProtocolError: the reply does not decode. Closed,
+                AuthError.
         """
         if session_number == NOW:
             session_number = self.session_number
@@ -114,10 +121,10 @@ class RequestPath:
     def calling(
         self, request: Request[T], deadline: float, watching: Watching | None = None, session_number: int = NOW, failures: int = 0
     ) -> Steps[T]:
-        """`call`, as steps.
+        """Run `call` as steps.
 
         Args:
-            failures: how many attempts have failed.
+            failures: number of attempts that have failed.
         """
         if session_number == NOW:
             session_number = self.session_number
@@ -139,7 +146,7 @@ class RequestPath:
                 if call is None:  # nothing was sent
                     raise
                 self._judge(request, call.conn, why, deadline, failures)
-            except BaseException:  # closed, or thrown into: nobody waits any more
+            except BaseException:  # closed, or thrown into: the caller does not wait any more
                 if watching is not None:
                     watching.withdrawn = True
                     if call is not None:
@@ -149,11 +156,11 @@ class RequestPath:
                 if watching is None and call is not None:
                     call.cancel()
             failures += 1
-            if failures > 1:  # a request that costs a connection each time must not cost them as fast as they can be made
+            if failures > 1:  # a request that ends its connection each time must not do so as fast as connections can be opened
                 yield min(time.monotonic() + retry.DEFAULT.delay(failures), deadline)
 
     def _judge(self, request: Request[Any], conn: Connection, why: WireprotoError, deadline: float, failures: int = 0) -> None:
-        """What became of a request that was sent: raises, or it is to be sent again."""
+        """Decide about a request that was sent and failed: raise the error, or return so that it is sent again."""
         if isinstance(why, ProtocolError):  # bytes that are no reply
             conn.close(str(why))
             raise why.with_context(peer=conn.peer) from None
@@ -169,18 +176,21 @@ class RequestPath:
             raise why
 
     def passes(self, why: WireprotoError, deadline: float, failures: int = 0) -> bool:
-        """Whether there is time to ask again: a server that says "throttled" or "session moved" has done nothing."""
+        """Return whether there is time to repeat the request: a server that answers "throttled" or "session moved" has done nothing."""
         if not passing(why) or time.monotonic() + retry.DEFAULT.delay(failures + 1) >= deadline:
             return False
         self.again(why)
         return True
 
     def again(self, why: WireprotoError) -> None:
-        """Tell that what failed so is asked again."""
+        """Log that a request that failed so is repeated."""
         self.log.info(("again", type(why)), "tried again, while there is time: %s", why)
 
     def submit(self, request: Request[Any], deadline: float, watching: Watching | None = None, session_number: int = NOW) -> Call:
-        """Send one request without waiting for the reply; waits for a connection until `deadline` where there is none."""
+        """Send one request without waiting for the reply; waits for a connection until `deadline` where there is none.
+
+        Args and errors are those of `call`, without those of the reply.
+        """
         if session_number == NOW:
             session_number = self.session_number
         conn = self._conn
@@ -198,10 +208,10 @@ class RequestPath:
     def submitting(
         self, request: Request[Any], deadline: float, watching: Watching | None = None, session_number: int = NOW, *, lasting: bool = False
     ) -> Steps[Call]:
-        """`submit`, as steps.
+        """Run `submit` as steps.
 
         Args:
-            lasting: whether a call with a watch is waited for by who may come back behind `deadline`; else it ends there.
+            lasting: whether the caller may come back after `deadline` for a call with a watch; else the call ends there.
         """
         self._fits(request)
         if session_number == NOW:
@@ -229,13 +239,16 @@ class RequestPath:
                 return call
             except Disconnected as why:  # nothing was sent
                 self.lost(conn, why)
-            except BufferFull:  # where nobody may wait in `post`: an event loop's thread
+            except BufferFull:  # in an event loop's thread, where `post` must not wait
                 if time.monotonic() >= deadline:
                     raise TimedOut("the request is not sent in time", peer=conn.peer) from None
                 yield min(time.monotonic() + ROOM, deadline)
 
     def _following(self, conn: Connection, behind: Sequence[tuple[int, bytes]], deadline: float) -> Steps[None]:
-        """Send what belongs behind a request for a watch. Where the connection is lost, the next one has the watches set anyhow."""
+        """Send the requests that belong after a request for a watch.
+
+        Where the connection is lost, the watches are set on the next one anyhow.
+        """
         for code, body in behind:
             while True:
                 try:
@@ -250,7 +263,7 @@ class RequestPath:
                     break
 
     def read(self, request: Request[T], frame: bytes, conn: Connection) -> T:
-        """A reply's value, or its typed error. Bytes that are no reply cost the connection."""
+        """Return a reply's value, or raise its typed error. Bytes that are no reply cost the connection."""
         try:
             err = reply_error(frame)
             if err == 0:
@@ -266,7 +279,7 @@ class RequestPath:
         raise answer
 
     def check(self, request: Request[Any]) -> None:
-        """Raise ValueUnsupported for a request that no server would take, Closed on a closed client."""
+        """Raise ValueUnsupported for a request that no server would accept, Closed on a closed client."""
         self._loop.check()
         self._fits(request)
 

@@ -1,7 +1,6 @@
-"""Turns: tasks of which one is done at a time, in the order in which they were asked for.
+"""Runs tasks one at a time, in the order in which they were added.
 
-What it is: reconnecting and the search for a quorum both make a connection the current one; so neither begins while the other is at it.
-Must not: know what they do.
+Reconnecting and the search for a quorum both make a connection the current one; so neither begins while the other runs.
 """
 
 from __future__ import annotations
@@ -18,8 +17,10 @@ if TYPE_CHECKING:
 
 
 class SerialExecutor:
-    """Args:
-    name: of the tasks, for the log.
+    """Runs tasks one at a time.
+
+    Args:
+        tasks: the client's. name: of the tasks, for the log.
     """
 
     def __init__(self, tasks: Tasks, name: str) -> None:
@@ -28,7 +29,7 @@ class SerialExecutor:
         self._last: Task[None] | None = None
 
     def add(self, steps: Steps[None]) -> None:
-        """Have it done when those before have ended. Any thread; nothing happens when the client is closed."""
+        """Run these steps when those added before have ended. Any thread; does nothing when the client is closed."""
 
         def turn() -> Steps[None]:
             if before is not None:

@@ -1,7 +1,7 @@
-"""The session: what survives the loss of a connection, and what each handshake makes of it.
+"""Keeps what survives the loss of a connection: the session's id, password, state and times; and reads each handshake.
 
-What it is: a sans-IO state object. It builds the first frame of a connection, reads the server's answer, and tells how long silence may
-last. It knows no socket, thread or randomness; times are handed in (`time.monotonic`). Layout of the two frames:
+A sans-IO state object. It builds the first frame of a connection, reads the server's answer, and says how long silence may last. It knows
+no socket, thread or randomness; times are given to it (seconds of `time.monotonic`). Layout of the two frames:
 ``proto/zookeeper/session.wire``.
 
     NEW ──connected──▶ CONNECTED ──connection lost──▶ SUSPENDED ──resumed──▶ CONNECTED
@@ -9,12 +9,12 @@ last. It knows no socket, thread or randomness; times are handed in (`time.monot
                            └── close ──▶ CLOSED           └──▶ EXPIRED ──(a new session)──▶ CONNECTED
 
 CONNECTED is CONNECTED_READ_ONLY on a server without quorum. CONNECTED and SUSPENDED become LOST by this machine's clock: a server may
-have ended the session by now, and nobody was told (`lost_at`); a server that says it has not makes it CONNECTED again. A session that
-was only ever served without quorum is not known to the others: they are asked for a new one, and nothing is lost by that.
+have ended the session by now, and could not report it (`lost_at`); a server that says it has not makes it CONNECTED again. A session that
+was only ever served without quorum is not known to the other servers: they are asked for a new one, and nothing is lost by that.
 
 What a server's answer can be:
 
-    37 bytes (36 before 3.4)   time-out > 0: connected; the session id tells whether ours was resumed
+    37 bytes (36 before 3.4)   time-out > 0: connected; the session id says whether ours was resumed
                                time-out 0: our session is gone (expired, unknown, or wrong password)
     16 bytes                   a ReplyHeader with error -119: this server has no quorum and its reads need a session of its own kind
     closed without a byte      it does not serve yet, has no quorum, or is behind what we have seen: another server may do
@@ -33,7 +33,7 @@ NO_PASSWORD = bytes(16)
 
 
 class State(enum.Enum):
-    """Where the session stands."""
+    """The state of the session."""
 
     NEW = "new"
     CONNECTED = "connected"
@@ -50,7 +50,7 @@ CONNECTED = (State.CONNECTED, State.CONNECTED_READ_ONLY)
 
 @dataclass(frozen=True, slots=True)
 class SessionEvent:
-    """What a listener gets.
+    """A change of the session's state, as a listener gets it.
 
     Attributes:
         state: of the session, from now on.
@@ -67,20 +67,21 @@ class Session:
     """One session. Not thread-safe: the link's lock guards it.
 
     Args:
-        timeout: wanted time-out in seconds; servers clamp it to 2 … 20 of their ticks.
+        timeout: wanted session timeout in seconds; servers clamp it to 2 … 20 of their ticks.
         read_only: whether a server without quorum will do.
-        session_id, password: of a session to go on with; 0 asks for a new one.
+        session_id, password: of a session to resume; 0 asks for a new one.
 
     Attributes:
-        state: see above.
-        session_id, password: what another process needs to go on with it.
+        state: see the module.
+        session_id, password: what another process needs to resume it.
         timeout: what the server granted, in seconds (what was wanted, before).
-        read_only: whether the server of now has no quorum.
-        zxid: the last transaction that replies of connections that are gone told of.
+        read_only: whether the connected server has no quorum.
+        zxid: the last transaction that replies on earlier connections reported.
         writable: whether a server with a quorum has taken the session up.
-        answered: when the last ping that was answered left, or the handshake: a server was there then, or later. Perhaps it alone: one
-            that is cut off from its leader goes on answering for a while (``syncLimit`` ticks).
-        known: when a sign of this client left that the leader has got for certain: the session has its whole time-out from then on.
+        answered: when the last ping that was answered was sent, or the handshake: a server was there then, or later. Perhaps it alone: one
+            that is cut off from its leader continues to answer for a while (``syncLimit`` ticks).
+        known: when the last sign of this client was sent that the leader has received for certain: the session has its whole timeout from
+            then on.
     """
 
     def __init__(self, timeout: float, *, read_only: bool = False, session_id: int = 0, password: bytes = NO_PASSWORD) -> None:
@@ -97,7 +98,11 @@ class Session:
         self.known = 0.0
 
     def connect_request(self, *, read_only: bool = True) -> bytes:
-        """The first frame of a connection; read_only=False: to a server with a quorum, whatever else would do."""
+        """Return the first frame of a connection.
+
+        Args:
+            read_only: False: only a server with a quorum will do, whatever the session accepts.
+        """
         return ConnectRequest(
             protocol_version=0,
             last_zxid_seen=self.zxid,
@@ -108,13 +113,13 @@ class Session:
         ).encode()
 
     def connected(self, frame: bytes, sent: float = 0.0) -> bool:
-        """Read the server's answer; whether the session goes on (True) or is a new one (False).
+        """Read the server's answer; returns whether the session was resumed (True) or is a new one (False).
 
         Args:
-            sent: when the first frame was.
+            frame: the answer. sent: when the first frame was sent (`time.monotonic()`).
 
         Raises:
-            SessionExpired: ours is gone; `next` is to be asked for.
+            SessionExpired: ours is gone; ask for `next`.
             ConnectError: a new one was asked for, and is refused in the same way.
             NotReadOnly: this server cannot take us.
             Malformed: this is no ZooKeeper server.
@@ -132,7 +137,7 @@ class Session:
             raise SessionExpired(f"session 0x{self.session_id & (1 << 64) - 1:x} is gone")
         resumed = self.session_id == answer.session_id
         if self.session_id and self.writable and not resumed:
-            # a server that hands out a new session in silence: nothing of ours (ephemeral nodes, watches) is left
+            # a server that gives a new session without saying so: nothing of ours (ephemeral nodes, watches) is left
             self.state = State.EXPIRED
             raise SessionExpired(f"the server gave session 0x{answer.session_id & (1 << 64) - 1:x} instead of ours")
         self.session_id = answer.session_id
@@ -142,42 +147,44 @@ class Session:
         self.writable = self.writable or not answer.read_only
         self.answered = sent
         if not answer.read_only:
-            self.known = sent  # sessions are opened and gone on with by the leader
+            self.known = sent  # the leader opens and resumes sessions
         self.state = State.CONNECTED_READ_ONLY if answer.read_only else State.CONNECTED
         return resumed
 
     def next(self) -> Session:
-        """The one to ask for when this one has ended, which stays as it is: scopes have it. What was seen stays seen: an older server is
-        still refused."""
+        """Return the session to ask for after this one has ended. This one stays as it is, since scopes hold it.
+
+        The zxid that was seen is kept: a server with older data is still refused.
+        """
         after = Session(self.wanted, read_only=self.accepts_read_only)
         after.zxid = self.zxid
         return after
 
     def saw(self, zxid: int) -> None:
-        """A reply told of this transaction, be it looked at or not. Not for events: see `Events._pushed`."""
+        """Note that a reply reported this transaction, whether the reply was read or not. Not for events: see `Events._pushed`."""
         self.zxid = max(self.zxid, zxid)
 
     @property
     def lost_at(self) -> float:
-        """When it is LOST. A server that fails may have kept the last sign of us to itself for half a tick (`delay`)."""
+        """Return when it becomes LOST. A server that fails may not have forwarded the last sign of us for half a tick (`delay`)."""
         return self.answered + self.timeout - self.delay if self.answered else 0.0
 
     @property
     def safe_until(self) -> float:
-        """Until when no leader can have ended the session."""
+        """Return until when no leader can have ended the session."""
         return min(self.known + self.timeout, self.lost_at) if self.known else 0.0
 
     @property
     def delay(self) -> float:
-        """How long servers may keep a sign of us to themselves. Half a tick, and the least time-out is two ticks."""
+        """Return how many seconds servers may take to forward a sign of us: half a tick, and the least session timeout is two ticks."""
         return self.timeout / 4
 
     @property
     def dead_after(self) -> float:
-        """Seconds without a byte from the server after which the connection is given up, so that another server can be reached in time."""
+        """Return the seconds without a byte from the server after which the connection is given up, early enough to reach another one."""
         return self.timeout * 2 / 3
 
     @property
     def ping_every(self) -> float:
-        """Seconds between pings. At most ten, however long the session: on the way may be something that forgets a silent line."""
+        """Return the seconds between pings. At most ten, however long the session: a device on the way may forget a silent connection."""
         return min(max(self.timeout / 6, 0.05), 10.0)

@@ -1,8 +1,8 @@
-"""Greeting: what a new connection is given before anything else: the client's identities, and its watches.
+"""Gives a new connection the client's identities and its watches, before any other request.
 
-What it is: steps, with requests of the client's own, which have numbers below zero. What their replies tell of does not count as seen by
-this client: a connection may be lost between two of the events that setting watches again brings, and the next one must bring the others.
-Must not: know which connection is the current one.
+The requests are the client's own, with xids below zero. The transactions that their replies report do not count as seen by this client: a
+connection may be lost between two of the events that setting watches again brings, and the next one must bring the others. Which connection
+is the current one is the link's.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ class SessionSetup:
         self._numbers = itertools.count(_OTHERS, -1)
 
     def authenticate(self, conn: Connection, scheme: str, credential: bytes, until: float) -> Steps[None]:
-        """Give an identity. Raises AuthFailed when it is refused."""
+        """Give an identity. Raises AuthFailed when it is refused. Steps."""
         packet = AuthPacket(type=0, scheme=scheme, auth=credential).encode()
         answer = yield from reply(self._submit(conn, _AUTH, 100, packet, secret=True), until)
         _check(answer, f"the {scheme} identity was refused")
 
     def arm(self, conn: Connection, packets: Iterable[SetWatches | SetWatches2], until: float, silence: float) -> Steps[None]:
-        """Set watches again.
+        """Set watches again. Steps.
 
         Args:
-            silence: seconds of it that end it behind `until`. As long as the server answers, it has time for the next packet,
-                however many there are.
+            silence: seconds without a byte after which it ends, once `until` has passed. As long as the server answers, it has time for the
+                next packet, however many there are.
         """
         unanswered: deque[Call] = deque()
         for packet in packets:
@@ -56,7 +56,7 @@ class SessionSetup:
             yield from _armed(call, until, silence)
 
     def _submit(self, conn: Connection, xid: int, code: int, body: bytes, *, secret: bool = False) -> Call:
-        """Send a request under the number that is usual for it, or a further one below zero while that is in use."""
+        """Send a request under its usual xid, or a further one below zero while that is in use."""
         while True:
             try:
                 return conn.submit(xid, (RequestHeader(xid=xid, type=code).encode(), body), secret=secret)

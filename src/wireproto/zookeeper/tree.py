@@ -2,9 +2,8 @@
 
 Most calls exist in two forms: `get` waits for the reply; `get_async` sends the request and returns a `Call`, so that thousands of requests
 may be in flight. Requests of one client take effect in the order in which they were sent. Paths are absolute and lie below the chroot of
-the
-URL. A `Tree` is thread-safe. Every blocking call takes `timeout` in seconds. A watch is a callback for one event, which runs in a thread of
-its own, or a `Watch` to wait for; it survives the loss of a connection.
+the URL. A `Tree` is thread-safe. Every blocking call takes `timeout` in seconds. A watch is a callback for one event, which runs in a
+thread of its own, or a `Watch` to wait for; it survives the loss of a connection.
 
 Raised by every call that sends a request:
 
@@ -271,8 +270,7 @@ class Tree(Closing):
             sequence: the server appends its counter of the parent's children to the name.
             container: the server removes the node some time after its last child.
             ttl: seconds after which the server removes the node, counted from its creation or the last write of its data (`set`), unless it
-                has
-                children then. The deletion of a child and `set_acl` do not restart the time (servers with extendedTypesEnabled).
+                has children then. The deletion of a child and `set_acl` do not restart the time (servers with extendedTypesEnabled).
             parents: create missing nodes above it (empty, with the same access list).
             acl: access list; None is the client's default.
             timeout: seconds for all requests of the call.
@@ -434,8 +432,7 @@ class Tree(Closing):
 
         Args:
             operations: `Create`, `Delete`, `Set` and `Check` of `wireproto.zookeeper.multi`; or only the reads `Get` and `Children`
-                (servers from
-                3.6).
+                (servers from 3.6).
             timeout: seconds to wait for the reply.
 
         Returns:
@@ -482,8 +479,8 @@ class Tree(Closing):
         The watch is set again after a lost connection. Servers do not report what happened in between: read again at `State.CONNECTED`
         (`on_state`).
         Other watches of the node stay as they are, also on servers before 3.9, which keep one mode of a watch for each node. With both a
-        plain and a
-        recursive watch on one node, those servers may report a change of the children to the plain one twice, or two changes once.
+        plain and a recursive watch on one node, those servers may report a change of the children to the plain one twice, or two changes
+        once.
 
         Args:
             path: of the node. callback: called with a `WatchedEvent`. recursive: also for events of all nodes below it.
@@ -589,14 +586,10 @@ class Tree(Closing):
         """Return for how many seconds no leader can have ended this session, by this machine's clock: until then its ephemeral nodes exist.
 
         The time counts from what the leader has received from this client: the handshake, and what a write, `sync` or `catch_up` proves. A
-        call of
-        this method keeps it up to date: a `sync` is sent beside each ping for one session timeout; the first result after a long silence
-        may be 0.0.
-        Delays that servers may have in reporting to each other are subtracted. The result does not hold where clocks run at different
-        speeds, or
-        where this machine's clock stops while it sleeps. `state` promises less: it becomes LOST when the connected server is silent, and
-        that server
-        may be cut off from the leader itself.
+        call of this method keeps it up to date: a `sync` is sent beside each ping for one session timeout; the first result after a long
+        silence may be 0.0. Delays that servers may have in reporting to each other are subtracted. The result does not hold where clocks
+        run at different speeds, or where this machine's clock stops while it sleeps. `state` promises less: it becomes LOST when the
+        connected server is silent, and that server may be cut off from the leader itself.
         """
         return self._link.safe_for()
 
@@ -606,10 +599,8 @@ class Tree(Closing):
         """Return this tree bound to the current session: once that has ended, every call raises SessionExpired, whenever it is made.
 
         It is for work that is valid only as long as an ephemeral node exists: a call made in between, for example after a `ConnectionLoss`,
-        cannot
-        become the first call of the next session. The scope also reports that session's facts after its end: `safe_for` is 0.0, `state`
-        EXPIRED,
-        `session` and `session_timeout` are unchanged, and EXPIRED is the last event that its listeners get.
+        cannot become the first call of the next session. The scope also reports that session's facts after its end: `safe_for` is 0.0,
+        `state` EXPIRED, `session` and `session_timeout` are unchanged, and EXPIRED is the last event that its listeners get.
         """
         return Tree(Scope(self._bare, *self._link.own()), self._loop)
 
@@ -725,8 +716,7 @@ class Tree(Closing):
 
         Args:
             joining: servers to add or change (``server.4=host:2888:3888;2181``, …). leaving: ids of servers to remove. members: the new
-                ensemble as
-                a whole.
+                ensemble as a whole.
             config: version of the configuration that must be the current one; -1: any.
             timeout: seconds to wait for the reply.
 

@@ -1,8 +1,8 @@
-"""Watches: which callbacks wait for which node, and which of them an event calls.
+"""Keeps which callbacks wait for which node, and calls them at an event.
 
-What it is: `WatchTable`, the sans-IO book of one session; `Watch`, a callback that a thread can wait for; `Dispatcher`, the thread
-that runs everybody else's callbacks. The book learns of a watch when the reply that set it is read, in the order of the wire, so an
-event that was under way before is not taken for it.
+`WatchTable` is the sans-IO table of one session's watches; `Watch` is a callback that a thread can wait for; `Dispatcher` is the thread
+that runs all other callbacks. A watch is noted in the table when the reply that set it is read, in the order of the wire, so an event that
+was in flight before is not taken for it.
 
     | set by                      | fired by (event type)                                  | stays |
     |-----------------------------|--------------------------------------------------------|-------|
@@ -13,8 +13,8 @@ event that was under way before is not taken for it.
     | add_watch(recursive=True)   | 1, 2, 3 of this node and every one below               | yes   |
 
 When the session is gone (expired, closed, credentials refused) every callback gets one event of type -1 (none) with that state, and
-its watch is gone. A lost connection is no event: watches are armed again on the next one. May assume: callers hold the link's lock.
-Must not: run a user's callback in the engine's threads.
+its watch is gone. A lost connection is no event: watches are set again on the next one. Callers of the table hold the link's lock. Users'
+callbacks never run in the engine's threads.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
 PACKET = 128 << 10
 """Bytes of paths in one SetWatches: servers cap a frame at 1 MiB, the official client stays at 128 KiB."""
 ZXID_AFTER_ALL = (1 << 63) - 1
-"""In place of the last transaction that was seen: what has happened so far is not reported."""
+"""Sent in place of the last transaction that was seen: what has happened so far is not reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedEvent:
-    """What a watch's callback gets.
+    """An event, as a watch's callback gets it.
 
     Attributes:
         type: what happened; NONE: the session is gone, see `state`.
         state: the session's state.
         path: the node, without the chroot; "" with NONE.
-        zxid: the transaction that did it; -1 where the server does not tell (before 3.9).
+        zxid: the transaction that did it; -1 where the server does not report it (before 3.9).
     """
 
     type: EventType
@@ -61,7 +61,7 @@ class WatchedEvent:
 
 Kind = str
 MANY = 1024
-"""So many paths may be kept, some of them nobody's by now, before it is looked for those; then each time that the number has doubled."""
+"""Number of paths from which on those without callbacks are removed, each time that the number has doubled."""
 DATA, EXIST, CHILD, PERSISTENT, RECURSIVE = "data", "exist", "child", "persistent", "recursive"
 
 _FIRES: dict[int, tuple[Kind, ...]] = {
@@ -81,7 +81,7 @@ class Watch:
     """A one-shot callback that a thread waits for: pass it as ``watch=``, then `wait`.
 
     Passed again when its event has been seen (by `wait`, or `fired`), it waits for the next one; else the event stays, so that one watch
-    may be passed for several nodes. One that nobody holds any more is forgotten.
+    may be passed for several nodes. One that is not referenced any more is forgotten.
 
     Args:
         loop: the client's loop (``tree.watch()`` makes one).
@@ -98,16 +98,24 @@ class Watch:
         self._seen = False
 
     def __call__(self, event: WatchedEvent) -> None:
+        """Set the event; called by the dispatcher."""
         self._event.set(event)
 
     @property
     def fired(self) -> bool:
-        """Whether the event has come."""
+        """Return whether the event has come."""
         self._seen = self._event.done
         return self._seen
 
     def wait(self, timeout: float = 30.0) -> WatchedEvent | None:
-        """The event, or None when none came within `timeout` seconds."""
+        """Wait for the event and return it, or None when none came.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            Closed: the client is closed.
+        """
         from ..errors import TimedOut
 
         waited = self._event
@@ -119,31 +127,31 @@ class Watch:
         return event
 
     def renew(self) -> None:
-        """Wait for the next event, where the last one has been seen: the watch is passed again."""
+        """Wait for the next event, where the last one has been seen; called when the watch is passed again."""
         from .._net import Event
 
         if self._seen:
             self._event, self._seen = Event(self._loop), False
 
     def waiting(self, until: float) -> Steps[bool]:
-        """Whether the event comes by then. Steps."""
+        """Run `wait` as steps, until a `time.monotonic()` value; returns whether the event has come."""
         return (yield self._event, until)
 
     def wake(self) -> None:
-        """End a wait, though nothing has come; the watch is of no use any more."""
+        """End a wait though no event has come; the watch cannot be used any more."""
         self._event.set()
 
 
 @dataclass(slots=True)
 class WatchTable:
-    """Which callbacks wait for which path (the server's). A callback that is set twice on one path is called once. Not thread-safe."""
+    """The callbacks of each path (the server's). A callback that is set twice on one path is called once. Not thread-safe."""
 
     _books: dict[Kind, dict[str, Callbacks]] = field(
         default_factory=lambda: {kind: {} for kind in (DATA, EXIST, CHILD, PERSISTENT, RECURSIVE)}
     )
 
     def add(self, kind: Kind, path: str, callback: Callback) -> int:
-        """Note that the server has set a watch; how many callbacks wait for it now."""
+        """Note that the server has set a watch; returns how many callbacks wait for it now."""
         book = self._books[kind]
         callbacks = book.get(path)
         if callbacks is None:
@@ -153,7 +161,7 @@ class WatchTable:
         return callbacks.add(callback)
 
     def remove(self, path: str, callback: Callback | None, kinds: tuple[Kind, ...]) -> bool:
-        """Forget one callback (None: all) of a path; whether there was one."""
+        """Forget one callback (None: all) of a path; returns whether there was one."""
         found = False
         for kind in kinds:
             callbacks = self._books[kind].get(path, Callbacks())
@@ -167,11 +175,11 @@ class WatchTable:
         return found
 
     def has(self, path: str, kinds: tuple[Kind, ...]) -> bool:
-        """Whether a callback waits for this path."""
+        """Return whether a callback waits for this path."""
         return any(self._books[kind].get(path) for kind in kinds)
 
     def fire(self, type_: int, path: str) -> list[Callback]:
-        """Whom to call for an event; one-shot watches are forgotten."""
+        """Return the callbacks to call for an event; one-shot watches are forgotten."""
         called: dict[Callback, None] = {}
         for kind in _FIRES.get(type_, ()) + _REMOVES.get(type_, ()):
             called.update(dict.fromkeys(self._books[kind].pop(path, ())))
@@ -183,23 +191,23 @@ class WatchTable:
         return list(called)
 
     def clear(self) -> list[Callback]:
-        """The session is gone: forget every watch, and tell whose they were."""
+        """Forget every watch, since the session is gone; returns their callbacks."""
         called = {callback: None for book in self._books.values() for callbacks in book.values() for callback in callbacks}
         for book in self._books.values():
             book.clear()
         return list(called)
 
     def rearm(self, zxid: int, packet: int = PACKET) -> Iterator[SetWatches | SetWatches2]:
-        """The requests that set every watch again after a reconnect.
+        """Yield the requests that set every watch again after a reconnect.
 
         Args:
-            zxid: last transaction that the session has seen; what happened after it is notified at once.
-            packet: bytes of paths in one of them, but that one path is never divided.
+            zxid: last transaction that the session has seen; what happened after it is reported at once.
+            packet: bytes of paths in one request, except that one path is never divided.
         """
         self._books = {kind: {path: callbacks for path, callbacks in book.items() if callbacks} for kind, book in self._books.items()}
         recursive = self._books[RECURSIVE]
         order = [(kind, path) for kind in (DATA, EXIST, CHILD, PERSISTENT, RECURSIVE) for path in self._books[kind]]
-        # a recursive watch takes that of its node's children away from servers before 3.9 (see `modes`): it is set behind it
+        # on servers before 3.9 a recursive watch replaces the one of its node's children (see `modes`): that one is set after it
         behind = [item for item in order if item[0] == CHILD and item[1] in recursive]
         order = [item for item in order if item[0] != CHILD or item[1] not in recursive] if behind else order
         listed = self._books[CHILD]
@@ -247,11 +255,11 @@ class Dispatcher:
     """Runs users' callbacks, one after the other, in a thread that starts with the first of them.
 
     Args:
-        name: of the client, for the thread's.
-        told: the client's log.
+        name: of the client, for the thread's name.
+        log: the client's log.
 
     Attributes:
-        call_soon: what calls them instead, where an event loop drives the client.
+        call_soon: calls them instead, where an event loop drives the client; else None.
     """
 
     def __init__(self, name: str, log: ClientLog) -> None:
@@ -271,7 +279,7 @@ class Dispatcher:
                     self._thread.start()
 
     def call(self, callbacks: Sequence[Callable[[Any], Any]], event: Any) -> None:
-        """Have each callback called, in order. `Watch` objects are told at once: they run nobody's code."""
+        """Have each callback called, in order. A `Watch` is set at once: it runs no user code."""
         for callback in callbacks:
             if type(callback) is Watch:
                 callback(event)
@@ -289,6 +297,6 @@ class Dispatcher:
             callback, event = item
             try:
                 callback(event)
-            except BaseException as why:  # also SystemExit and the like: the other callbacks are somebody else's
+            except BaseException as why:  # also SystemExit and the like: the other callbacks have to run all the same
                 trace = "".join(traceback.format_exception(why))
                 self._log.warning(("callback", hash(callback)), "the callback %r failed at %r: %s", callback, event, trace)
