@@ -1,5 +1,5 @@
-"""What the four adapters share above the engine: sending, reading ahead, bounds of memory, what roles have in common.
+"""Holds what the adapters share above the engine: sending, reading ahead, limits of memory, and what roles have in common.
 
-May assume: `net` and the engine below it. Must not: know a protocol, open a socket, or start a thread. A state
-object reads no clock: times are handed in.
+It uses `net` and the engine below it, and knows no protocol, opens no socket and starts no thread. A state object reads no clock: times are
+given to it.
 """

@@ -1,8 +1,7 @@
-"""A role that the program lets go of without closing it: what it holds is given back all the same.
+"""Releases a role's resources when it is garbage-collected without having been closed.
 
-What it is: the base of the roles with connections of their own. The garbage collector may come in any thread, at any place, under any lock:
-all that happens there is that the I/O thread is told, which does the rest.
-Must not: let what is to be done know the role, or wait for anything.
+`AbandonedRole` is the base of the roles with connections of their own. The garbage collector may run in any thread, at any place, under any
+lock: all that happens there is that the I/O thread gets a call, which does the rest. That call must not refer to the role, or wait.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from .role import Role
 
 
 class AbandonedRole(Role):
-    """See the module."""
+    """A role that releases its resources when it is collected unclosed."""
 
     _left: tuple[Loop, Callable[[], object]] | None = None
 
     def _when_abandoned(self, loop: Loop, give_back: Callable[[], object]) -> None:
-        """Call this in the I/O thread if the role is collected unclosed."""
+        """Call `give_back` in the I/O thread if the role is collected unclosed."""
         self._left = loop, give_back
 
     def __del__(self) -> None:

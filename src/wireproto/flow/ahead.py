@@ -1,25 +1,25 @@
-"""Reading ahead: what to ask of whom within a bound of bytes, and whose turn it is to be handed out. Sans-IO.
+"""Plans reading ahead: what to request from which connection within a limit of bytes, and whose chunks to deliver next. Sans-IO.
 
-What it is: `ReadAhead`, the plan of a role that reads, and a `Cursor` for each log that it reads (a partition, a queue). A protocol adds
-its way of asking (`FetchTargets`: of whom, and which offsets next) and makes answers chunks.
+`ReadAhead` is the plan of a role that reads; it has a `Cursor` for each log that the role reads (a partition, a queue). A protocol adds its
+way of requesting (`FetchTargets`: from which connection, and which offsets next) and turns replies into chunks.
 
-    due() ──► an Ask a link ──► (the broker) ──► answered() ──► push() ──► chunks of a cursor, in order ──► take() ──► moved()
-                                     └─► failed(): again, after a pause                    ▲                  │
-                                                                                           └─── put_back() ◄──┘
-Rules:
-- What is held counts from the asking on: a ticket reserves what its answer may bring, a chunk counts until it is handed out; all roles
-  of a client count in one `MemoryLimit`. A ticket is sent when it fits. A plan that has nothing to hand out and nothing coming may ask for one
-  all the same, so nobody starves: the bound is the room, and one ticket for each reader, paused cursor and given-up ticket more.
-- Asked first is who was not asked for longest. Whom an answer passed over for want of room keeps the place that it had.
-- Handed out is in turns over the cursors that hold chunks: one `take` each, so that a busy partition does not hold up the others.
-- A seek begins a new generation: what was fetched before is dropped, what comes late too. A ticket counts while it is among its cursor's
-  `out`: a seek, a removal and another leader (`relink`) end it, and its answer, should one come, only gives its bytes back.
+    due() ──► a PlannedFetch a link ──► (the broker) ──► answered() ──► push() ──► chunks of a cursor, in order ──► take() ──► moved()
+                                            └─► failed(): again, after a pause                   ▲                  │
+                                                                                                 └─── put_back() ◄──┘
+Rules: - Bytes count from the request on: a ticket reserves what its reply may bring, a chunk counts until it is delivered; all roles of a
+client
+  count in one `MemoryLimit`. A ticket is sent when it fits. A plan that has nothing to deliver and nothing coming may request one all the
+  same, so that none starves: the bound is the limit, and one ticket more for each reader, paused cursor and given-up ticket.
+- The cursor that was not requested for longest is requested first. One that a reply left out for want of room keeps its place.
+- Delivery is in turns over the cursors that hold chunks: one `take` each, so that a busy partition does not hold up the others.
+- A seek begins a new generation: what was fetched before is dropped, and so is what comes late. A ticket counts while it is among its
+  cursor's `out`: a seek, a removal and another leader (`relink`) end it, and its reply, should one come, only gives its bytes back.
 
-A signal handler may raise in any method: behind a call, where a function begins, where a loop begins anew, and nowhere else (CPython looks
-for signals there). So bytes are counted without a call in between; a seek that was begun is done to its end before anything else
-(`_seeking`); and whoever was broken into has everything asked for anew (`renew_all`), which is right wherever that was.
+A signal handler may raise in any method: behind a call, where a function begins, where a loop begins its next round, and nowhere else
+(CPython looks for signals there). So bytes are counted without a call in between; a seek that was begun is completed before anything else
+(`_seeking`); and a caller that was interrupted has everything requested again (`renew_all`), which is right wherever it was interrupted.
 
-May assume: one caller at a time; the room is shared with other threads. Must not: send, read a clock, decode, or know a protocol.
+One caller at a time; the memory limit is shared with other threads. Nothing here sends, reads a clock, decodes, or knows a protocol.
 """
 
 from __future__ import annotations
@@ -39,14 +39,20 @@ NEVER = float("inf")
 
 
 class MemoryLimit(Protocol):
-    """A count of bytes with a bound, shared by the readers of a client."""
+    """A count of bytes with a limit, shared by the readers of a client."""
 
     @property
-    def limit(self) -> int: ...
+    def limit(self) -> int:
+        """Return the limit, in bytes."""
+        ...
+
     @property
-    def held(self) -> int: ...
+    def held(self) -> int:
+        """Return the bytes that are counted now."""
+        ...
+
     def try_take(self, size: int) -> bool:
-        """Count these bytes if they fit, or nothing is held."""
+        """Count these bytes if they fit, or if nothing is counted; returns whether they are counted."""
         ...
 
     def add(self, size: int) -> None:
@@ -58,12 +64,13 @@ class Cursor:
     """One log being read.
 
     Attributes:
-        position: next offset to hand out. ahead: next offset to fetch. stop: first offset not wanted, None to follow.
-        end: where the log ends, as last told; -1: not yet. paused: neither asked for nor handed out.
-        generation: counts seeks. out: its tickets under way, by offset. chunks: what waits to be handed out; held: its bytes.
-        asked_at: counts up, as of the last asking.
-        short: there was no room for what was to be asked last.
-        failures: refusals in a row, since `troubled_since` (0.0 while all is well); not to be asked before `retry_at`.
+        position: next offset to deliver. ahead: next offset to fetch. stop: first offset not wanted, None to follow the log.
+        end: where the log ended when it was last known; -1: not known. paused: neither requested nor delivered.
+        generation: number of seeks. out: its tickets in flight, by offset. chunks: what waits to be delivered. held: bytes of `chunks`.
+        asked_at: number of the planning round (`due`) of its last request; grows.
+        queued: whether it is among the cursors that have chunks to deliver.
+        short: whether there was no room for its last request.
+        failures: refusals in a row, since `troubled_since` (seconds; 0.0 without failures). retry_at: not to be requested before (seconds).
     """
 
     __slots__ = (
@@ -84,34 +91,43 @@ class Cursor:
 
     @property
     def done(self) -> bool:
+        """Return whether everything before the stop is delivered."""
         return self.stop is not None and self.position >= self.stop
 
     def wanting(self, now: float) -> bool:
-        """Whether more of it may be asked for now, its own tickets and chunks aside."""
+        """Return whether more of it may be requested now, apart from its own tickets and chunks.
+
+        Args:
+            now: seconds of the role's clock.
+        """
         if self.paused or now < self.retry_at or (self.stop is not None and self.ahead >= self.stop):
             return False
         return not self.chunks or self.chunks[-1].error is None
 
     def ripe(self, late: bool) -> bool:
-        """Whether what it holds is worth handing out; `late`: more is not waited for any longer."""
+        """Return whether it holds enough to deliver.
+
+        Args:
+            late: whether more must not be waited for.
+        """
         return True
 
     def restart(self, offset: int) -> None:
-        """Go on from there: forget what belongs to another place."""
+        """Continue from `offset`: forget what belongs to another position."""
         self.position = self.ahead = offset
         self.failures = 0
         self.retry_at = self.troubled_since = 0.0
 
     def stand(self) -> None:
-        """Go on from where it stands: what was fetched ahead is forgotten."""
+        """Continue from `position`: forget what was fetched ahead."""
         self.ahead = self.position
 
     def fetched(self, chunk: Any) -> None:
-        """A chunk was put behind the others."""
+        """Note that a chunk was put behind the others."""
         self.ahead = chunk.next
 
     def moved(self, chunk: Any, position: int) -> None:
-        """The chunk was handed out up to `position`."""
+        """Note that the chunk was delivered up to `position`."""
         self.position = position
 
 
@@ -122,10 +138,11 @@ P = TypeVar("P", bound=Chunk)
 
 @dataclass(slots=True, eq=False)
 class Ticket(Generic[C]):
-    """One question under way.
+    """One request in flight for a cursor.
 
     Attributes:
-        count: how much was asked for, in bytes or records, as the protocol counts. size: bytes reserved for its answer.
+        cursor: what is requested. link: the connection. offset: of the first record requested.
+        count: how much was requested, in bytes or records, as the protocol counts. size: bytes reserved for its reply.
         before: the cursor's `asked_at` until then.
     """
 
@@ -139,7 +156,11 @@ class Ticket(Generic[C]):
 
 @dataclass(slots=True, eq=False)
 class PlannedFetch(Generic[C]):
-    """What to ask of one link now. size: bytes that the answers should bring at most."""
+    """What to request from one connection now.
+
+    Attributes:
+        link: the connection. tickets: what to request. size: bytes that the replies should bring at most.
+    """
 
     link: Any
     tickets: list[Ticket[C]] = field(default_factory=list)
@@ -147,40 +168,47 @@ class PlannedFetch(Generic[C]):
 
 
 class FetchTargets(Protocol[A]):
-    """A protocol's way of asking.
+    """A protocol's way of requesting.
 
     Attributes:
-        most: bytes that the answers to one Ask bring at most; tickets beyond that are named and reserve nothing.
+        most: bytes that the replies to one PlannedFetch bring at most; tickets beyond that are listed and reserve nothing.
     """
 
     @property
-    def most(self) -> int: ...
+    def most(self) -> int:
+        """Return the bytes that the replies to one PlannedFetch bring at most."""
+        ...
+
     def link(self, cursor: A) -> Hashable | None:
-        """Whom to ask; None while that is not known."""
+        """Return the connection to request a cursor from; None while that is not known."""
         ...
 
     def questions(self, cursor: A) -> Iterable[tuple[int, int, int]]:
-        """What to ask for next: (offset, count, bytes). Each one that is taken is in `cursor.out` before the next one is looked at."""
+        """Yield what to request next: (offset, count, bytes).
+
+        Each one that is accepted is in `cursor.out` before the next one is computed.
+        """
         ...
 
 
 def nobody(link: Hashable) -> bool:
-    """No link is busy."""
+    """Return False: no connection is busy."""
     return False
 
 
 class ReadAhead(Generic[C, P]):
-    """Cursors, what is asked for, and the chunks that wait to be handed out.
+    """Cursors, what is requested, and the chunks that wait to be delivered.
 
     Args:
+        memory: the limit that the readers of a client share.
         again: pauses between the attempts at a cursor that was refused.
         randomness: returns [0, 1), for the pauses' jitter.
 
     Attributes:
         cursors: by key, in the order in which they were added.
-        handed: the one of which records were handed out last, and from where on.
-        handing: the one of which chunks were taken whose records are not handed out yet. A signal handler may raise anywhere in between:
-            the next `take` goes back to where it stands, so that nothing is passed over.
+        handed: the cursor of which records were delivered last, and from which position on.
+        handing: the cursor of which chunks were taken whose records are not delivered yet. A signal handler may raise anywhere in between:
+            the next `take` goes back to its position, so that nothing is left out.
     """
 
     def __init__(self, memory: MemoryLimit, again: Policy, *, randomness: Callable[[], float] = random.random) -> None:
@@ -192,7 +220,7 @@ class ReadAhead(Generic[C, P]):
         self._asked = 0
         self._counted = 0
         self._granted: Ticket[C] | None = None
-        self._seeking: dict[TopicPartition, int | None] = {}  # not done yet; None: from where it stands
+        self._seeking: dict[TopicPartition, int | None] = {}  # seeks that are not completed; None: to the cursor's own position
         self.handing: C | None = None
         self.handed: tuple[C, int] | None = None
         self._closed = False
@@ -200,27 +228,27 @@ class ReadAhead(Generic[C, P]):
     # --- which cursors ---
 
     def add(self, cursor: C) -> C:
-        """Read this one, too, in place of what was read under its key."""
+        """Read this cursor, in place of the one that was read under its key."""
         self.remove(cursor.key)
         self.cursors[cursor.key] = cursor
         return cursor
 
     def remove(self, key: TopicPartition) -> None:
-        """Read it no more; what was fetched of it is dropped."""
+        """Stop reading this key; what was fetched of it is dropped."""
         cursor = self.cursors.get(key)
         if cursor is not None:
-            self._drop(cursor)  # first: a signal handler may break in, and nothing of it is handed out then
+            self._drop(cursor)  # first: if a signal handler interrupts, nothing of it is delivered afterwards
             self._seeking.pop(key, None)
             self.cursors.pop(key, None)
 
     def seek(self, key: TopicPartition, offset: int) -> None:
-        """Go on from there; what was fetched of this one is dropped."""
+        """Continue a cursor from `offset`; what was fetched of it is dropped. Raises KeyError."""
         self.cursors[key]  # KeyError, before anything
         self._seeking[key] = offset
         self._seek_on()
 
     def renew_all(self) -> None:
-        """Ask for everything anew, from where it stands: a signal handler broke in somewhere."""
+        """Request everything again, from each cursor's position, since a signal handler interrupted the caller."""
         self._seeking = {**dict.fromkeys(self.cursors), **self._seeking}
         self._seek_on()
         for cursor in self.cursors.values():
@@ -228,7 +256,7 @@ class ReadAhead(Generic[C, P]):
         self._turns = deque()
 
     def _seek_on(self) -> None:
-        """Do what `_seeking` holds, to its end."""
+        """Complete the seeks in `_seeking`."""
         while self._seeking:
             key, offset = next(iter(self._seeking.items()))
             cursor = self.cursors.get(key)
@@ -251,7 +279,7 @@ class ReadAhead(Generic[C, P]):
             self.memory.add(-held)
 
     def relink(self, asking: FetchTargets[C]) -> None:
-        """Who is to be asked may have changed: what is under way elsewhere counts no more, and can be asked for anew."""
+        """End the tickets whose cursor is to be requested from another connection by now, so that it is requested again."""
         for cursor in self.cursors.values():
             if cursor.out:
                 link = asking.link(cursor)
@@ -261,22 +289,24 @@ class ReadAhead(Generic[C, P]):
 
     @property
     def done(self) -> bool:
+        """Return whether everything before the stops is delivered."""
         return all(cursor.done for cursor in self.cursors.values())
 
-    # --- asking ---
+    # --- requests ---
 
     def due(self, asking: FetchTargets[C], now: float, busy: Callable[[Any], bool] = nobody) -> list[PlannedFetch[C]]:
-        """What to ask now. All of it counts as under way; what cannot be sent is to be given up (`failed`).
+        """Return what to request now. All of it counts as in flight; what cannot be sent is to be given up (`failed`).
 
         Args:
-            busy: links of which nothing can be asked now.
+            asking: the protocol's way of requesting. now: seconds of the role's clock.
+            busy: returns whether a connection takes no request now.
         """
         if self._seeking:
             self._seek_on()
         asks: dict[Any, PlannedFetch[C]] = {}
         held_up: dict[Any, bool] = {}
         most = asking.most
-        alone: bool | None = None  # whether one may be asked without room; None: not looked at
+        alone: bool | None = None  # whether one may be requested without room; None: not computed yet
         at_end: tuple[C, PlannedFetch[C], tuple[int, int, int]] | None = None
         for cursor in sorted((c for c in self.cursors.values() if c.wanting(now)), key=_ASKED_AT):
             link = asking.link(cursor)
@@ -328,7 +358,7 @@ class ReadAhead(Generic[C, P]):
 
     @property
     def _nothing_comes(self) -> bool:
-        """Whether there is nothing to hand out, and nothing under way but questions for what is not there yet."""
+        """Return whether there is nothing to deliver, and nothing in flight but requests for records that are not there yet."""
         granted = self._granted
         if granted is not None and granted.cursor.out.get(granted.offset) is granted:
             return False
@@ -340,13 +370,17 @@ class ReadAhead(Generic[C, P]):
         return True
 
     def wakeup(self, now: float) -> float:
-        """When a refused cursor may be asked again; infinity when none is."""
+        """Return when a refused cursor may be requested again; infinity when none was refused."""
         return min((c.retry_at for c in self.cursors.values() if c.retry_at > now and not c.out and not c.paused), default=NEVER)
 
-    # --- answers ---
+    # --- replies ---
 
     def answered(self, ticket: Ticket[C]) -> bool:
-        """Its answer is here, or will not come. Whether it still counts: False after a seek, a removal, under another leader."""
+        """Note that a ticket's reply is here, or will not come.
+
+        Returns:
+            whether the ticket still counts: False after a seek, a removal, or with another leader.
+        """
         size, ticket.size = ticket.size, 0
         if size and not self._closed:
             self._counted -= size
@@ -358,7 +392,7 @@ class ReadAhead(Generic[C, P]):
         return True
 
     def renew(self, ticket: Ticket[C], chunk: P) -> None:
-        """Its answer is this chunk, which is handed out at once, and the same is asked for behind it: the bytes reserved stay so."""
+        """Note that a ticket's reply is this chunk, which is delivered at once, and request the same after it: the bytes stay reserved."""
         self.handing = cursor = ticket.cursor
         cursor.fetched(chunk)
         cursor.out.clear()
@@ -366,7 +400,7 @@ class ReadAhead(Generic[C, P]):
         cursor.out[ticket.offset] = ticket
 
     def only_out(self, tickets: Iterable[Ticket[C]]) -> None:
-        """Whatever else counts as under way is not; and bytes are counted for nothing else than these, and what waits to be handed out."""
+        """Keep these tickets alone in flight, and count bytes for nothing but them and the chunks that wait to be delivered."""
         kept = {id(ticket): ticket for ticket in tickets}
         for cursor in self.cursors.values():
             for ticket in list(cursor.out.values()):
@@ -376,33 +410,37 @@ class ReadAhead(Generic[C, P]):
         self._count(counted - self._counted)
 
     def passed_over(self, ticket: Ticket[C]) -> None:
-        """The answer had no room for it: it keeps its place among those that wait to be asked."""
+        """Let a cursor that the reply had no room for keep its place in the order of requests."""
         ticket.cursor.asked_at = ticket.before
 
     def failed(self, ticket: Ticket[C], now: float) -> bool:
-        """No answer comes: again after a pause, if it still counts."""
+        """Note that no reply comes: the cursor is requested again after a pause, if the ticket still counts; returns whether it does."""
         counts = self.answered(ticket)
         if counts:
             self.refused(ticket.cursor, now)
         return counts
 
     def refused(self, cursor: C, now: float) -> None:
-        """Not to be asked again for a moment, and for longer each time, until `well`."""
+        """Delay the next request of a cursor, for longer each time, until `well`."""
         cursor.failures += 1
         cursor.troubled_since = cursor.troubled_since or now
         self.later(cursor, now, cursor.failures)
 
     def later(self, cursor: C, now: float, times: int = 1) -> None:
-        """Not to be asked again before the pause that follows so many refusals."""
+        """Delay the next request of a cursor by the pause that follows `times` refusals."""
         cursor.retry_at = now + self._again.delay(times, self._randomness)
 
     def well(self, cursor: C) -> None:
-        """It was answered as it should be."""
+        """Note that a cursor was answered without an error."""
         cursor.failures = 0
         cursor.troubled_since = 0.0
 
     def push(self, chunk: P, *, held: bool = False) -> None:
-        """Put a chunk behind the others of its cursor. held: it counts already."""
+        """Put a chunk behind the others of its cursor.
+
+        Args:
+            held: whether its bytes are counted already.
+        """
         cursor: C = chunk.cursor
         cursor.fetched(chunk)
         size = 0 if held else chunk.size
@@ -415,11 +453,16 @@ class ReadAhead(Generic[C, P]):
             cursor.queued = True
             self._turns.append(cursor)
 
-    # --- handing out ---
+    # --- delivery ---
 
     def take(self, most: int = 0, *, late: bool = False) -> Sequence[P]:
-        """The next chunks to hand out, all of one cursor and without a gap between them: one, or more up to `most` bytes. An error comes
-        alone. Empty: nothing is there, or nothing that is ripe."""
+        """Return the next chunks to deliver, all of one cursor and without a gap between them: one, or more up to `most` bytes.
+
+        An error comes alone. The result is empty when nothing is there, or nothing that is ripe.
+
+        Args:
+            most: bytes. late: whether more must not be waited for (`Cursor.ripe`).
+        """
         if self._seeking:
             self._seek_on()
         handing = self.handing
@@ -444,7 +487,7 @@ class ReadAhead(Generic[C, P]):
         first = chunks.popleft()
         taken, size = [first], first.size
         if first.error is not None:
-            cursor.retry_at = 0.0  # it is told now: whoever goes on asks at once
+            cursor.retry_at = 0.0  # the error is raised now: a caller that continues requests at once
         else:
             while chunks:
                 chunk = chunks[0]
@@ -456,7 +499,7 @@ class ReadAhead(Generic[C, P]):
         return taken
 
     def put_back(self, chunk: P) -> None:
-        """It could not be handed out after all: it is the next one."""
+        """Put back a chunk that could not be delivered: it is the next one."""
         cursor: C = chunk.cursor
         if chunk.generation != cursor.generation:
             return
@@ -470,7 +513,7 @@ class ReadAhead(Generic[C, P]):
             self.handing = None
 
     def moved(self, chunk: P, position: int) -> None:
-        """Its records are handed out, up to `position`."""
+        """Note that a chunk's records are delivered, up to `position`."""
         cursor: C = chunk.cursor
         if chunk.generation == cursor.generation:
             self.handed = cursor, cursor.position
@@ -478,10 +521,13 @@ class ReadAhead(Generic[C, P]):
         self.handing = None
 
     def take_back(self, before: tuple[C, int] | None) -> bool:
-        """A signal handler broke into the call that was to bring what was handed out last: it comes again. Whether there was anything.
+        """Go back to before the last delivery, since a signal handler interrupted the call that was to return it.
 
         Args:
             before: `handed` when that call began.
+
+        Returns:
+            whether there was anything to deliver again.
         """
         handed = self.handed
         if handed is None or handed is before:
@@ -495,7 +541,7 @@ class ReadAhead(Generic[C, P]):
     # --- bytes ---
 
     def hold(self, cursor: C, size: int) -> None:
-        """Count bytes of a cursor's that are no chunk of it yet, or (negative) are none any more."""
+        """Count bytes of a cursor that are no chunk of it yet, or (negative) stop counting them."""
         cursor.held += size
         if size and not self._closed:
             self._counted += size

@@ -1,6 +1,6 @@
-"""One timer that several want, each at a time of its own: it is set for the soonest, and never put off.
+"""Shares one timer between callers that each want it at a time of their own: it is set for the soonest, and never put off.
 
-What it is: what a `Sender` has its `tick` called by. Thread-safe. Must not: know what it wakes.
+A `Sender` has its `tick` called by one. Thread-safe.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from wireproto.errors import Closed
 
 
 class Alarm:
-    """Calls `deadline_after`, in the I/O thread, at the soonest of the times that it is set to."""
+    """Calls `due`, in the I/O thread, at the soonest of the times that it is set to.
+
+    Args:
+        loop: the client's loop. due: called without arguments.
+    """
 
     def __init__(self, loop: Loop, due: Callable[[], object]) -> None:
         self._loop = loop
@@ -24,7 +28,7 @@ class Alarm:
         self._timer: Timer | None = None
 
     def set(self, when: float) -> None:
-        """Call `deadline_after` at `when` (time.monotonic()), or sooner; infinity is `stop`."""
+        """Call `due` at `when` (seconds of `time.monotonic()`), or sooner; infinity is `stop`."""
         if when == math.inf:
             self.stop()
             return
@@ -32,12 +36,12 @@ class Alarm:
             before = self._timer
             if before is not None and before.when <= when:
                 return
-            self._timer = self._loop.call_at(when, self._ring)  # first: where a signal handler breaks in, one rings too often
+            self._timer = self._loop.call_at(when, self._ring)  # first: if a signal handler interrupts, `due` is called once too often
             if before is not None:
                 before.cancel()
 
     def stop(self) -> None:
-        """Nothing is due any more, until it is set again."""
+        """Cancel the timer, until it is set again."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
@@ -46,5 +50,5 @@ class Alarm:
     def _ring(self) -> None:
         with self._lock:
             self._timer = None
-        with suppress(Closed):  # the client is closed meanwhile: nothing comes due any more, and who waited has been told
+        with suppress(Closed):  # the client is closed meanwhile: nothing is due any more, and waiting callers have raised
             self._due()

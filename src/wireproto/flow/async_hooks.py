@@ -1,6 +1,6 @@
-"""What a producer is made of, for a face of it that waits in another way than the calling thread.
+"""Lists the parts of a producer that the asyncio wrapper uses, which waits in another way than the calling thread.
 
-May assume: a producer on the core's Appender, or on what takes records as that does, and a send budget. Must not: know a protocol.
+They are those of a producer on the core's Appender, or on an object that takes records as that does, and of its send budget.
 """
 
 from __future__ import annotations
@@ -13,21 +13,37 @@ from wireproto.flow.budget import Account
 
 
 class RecordIntake(Protocol):
-    """What a face of a producer uses of `Appender`."""
+    """What the asyncio wrapper of a producer uses of `Appender`."""
 
     @property
-    def send(self) -> Callable[..., Any]: ...
-    def await_by(self, intake: Any, /) -> Callable[..., Any] | None: ...
-    def hold(self, on: bool, /) -> None: ...
-    def lend(self, size: int, /) -> None: ...
+    def send(self) -> Callable[..., Any]:
+        """Return the function that takes a record; see `Appender`."""
+        ...
+
+    def await_by(self, intake: Any, /) -> Callable[..., Any] | None:
+        """Return SendFutures from now on, and give `intake.slow` the records that need more work.
+
+        Returns:
+            the function that got those records so far.
+        """
+        ...
+
+    def hold(self, on: bool, /) -> None:
+        """Give every record to the slow way, until this is called with False."""
+        ...
+
+    def lend(self, size: int, /) -> None:
+        """Add bytes of the send budget that were taken for a record."""
+        ...
 
 
 class AsyncHooks(NamedTuple):
-    """
+    """The parts of one producer.
+
     Attributes:
         appender: takes records. account: of the send budget.
-        hurry: have a batch sent that somebody waits for.
-        place: the place of a batch's record whose outcome is known; raises what it failed with.
+        hurry: sends a batch whose outcome a caller waits for.
+        place: returns the position of a batch's record whose outcome is known; raises what it failed with.
     """
 
     appender: RecordIntake

@@ -1,11 +1,11 @@
-"""One question to several brokers, asked beside each other, so that a silent one neither holds up nor hides what the others answer.
+"""Sends one request to several brokers concurrently, so that one that does not answer neither delays nor hides the others' answers.
 
-    answers    those that came, and a warning for each broker that gave none; where none did, all are asked again until the deadline. For
-               questions whose answers add up, such as lists of names.
-    each       those that came, and why the others did not, for who raises then, with `WireprotoError.known` (`whole`): where what is left
-               out would mean something else.
+    answers    returns the answers that came, and logs a warning for each broker that gave none; where none did, all are asked again until
+               the deadline. For requests whose answers add up, such as lists of names.
+    each       returns the answers that came, and the errors of the others, for the caller to raise with `WireprotoError.known` (`whole`):
+               for requests where an answer that is left out would change the meaning of the result.
 
-Must not: know a protocol.
+What is requested is the caller's: no protocol is known here.
 """
 
 from __future__ import annotations
@@ -26,14 +26,17 @@ T = TypeVar("T")
 def answers(
     tasks: Tasks, log: ClientLog, ask: Callable[[float], Steps[Mapping[str, Steps[T]]]], until: float, try_timeout: float
 ) -> Steps[tuple[dict[str, T], list[str]]]:
-    """Ask several brokers until one of them at least has answered, or `until` has come.
+    """Ask several brokers until at least one of them has answered, or `until` has come.
 
     Args:
-        ask: looks up the brokers, and makes the steps that ask each, by the broker's address; called anew for each try, with the time at
+        tasks: the client's. log: the client's. until: `time.monotonic()` value.
+        ask: looks up the brokers, and makes the steps that ask each, by the broker's address; called again for each try, with the time at
             which all of its steps end.
         try_timeout: seconds that the brokers have to answer in one try.
+
     Returns:
         the answers of the first try that brought any, by address, and the addresses of the brokers that gave none, which the log names.
+
     Raises:
         BrokerError: one refuses. TransportError: none has answered; it names them all.
     """
@@ -59,13 +62,14 @@ def answers(
 def each(
     tasks: Tasks, asked: Mapping[K, Steps[T]], until: float, most: int, what: str
 ) -> Steps[tuple[dict[K, T], dict[K, WireprotoError]]]:
-    """Take all of these steps, so many at a time at most; each keeps its own time.
+    """Run all of these steps, at most `most` at a time; each keeps its own deadline.
 
     Args:
-        until: where it has come, no more of them are begun.
-        what: is asked of each; names the tasks.
+        asked: the steps, by key. until: `time.monotonic()` value after which no more of them are begun. most: steps at a time.
+        what: is requested by each; names the tasks.
+
     Returns:
-        what they gave, and the errors of the others, in the order of `asked`.
+        their results, and the errors of the others, in the order of `asked`.
     """
     found: dict[K, T] = {}
     failed: dict[K, WireprotoError] = {}
@@ -86,7 +90,10 @@ def each(
 
 
 def whole(found: dict[K, T], failed: Mapping[K, WireprotoError]) -> dict[K, T]:
-    """What was found; raises the first error where there is any, which has that in `known`, and says how many more there are."""
+    """Return what was found, or raise the first error.
+
+    The error has what was found in `known`, and says how many more errors there are.
+    """
     for why in failed.values():
         if len(failed) > 1:
             why.text += f"; there is no answer of {len(failed) - 1} more"
@@ -96,7 +103,7 @@ def whole(found: dict[K, T], failed: Mapping[K, WireprotoError]) -> dict[K, T]:
 
 
 def _once(tasks: Tasks, asked: Mapping[str, Steps[T]]) -> Steps[tuple[dict[str, T], dict[str, TransportError]]]:
-    """Take all of these steps; what they give, in the order of `asked`, and why the others gave nothing."""
+    """Run all of these steps; returns their results, in the order of `asked`, and why the others have none."""
     found: dict[str, T] = {}
     silent: dict[str, TransportError] = {}
 
@@ -115,7 +122,7 @@ def _may_pass(why: TransportError) -> bool:
 
 
 def _none(silent: Mapping[str, TransportError]) -> TransportError:
-    """What is raised where no broker has answered: the error that may pass soonest, which names all of them."""
+    """Return the error for the case that no broker has answered: the one that may pass soonest, which names all of them."""
     first = min(silent.values(), key=lambda why: (not _may_pass(why), why.lasting))
     if len(silent) > 1:
         each = "; ".join(f"{address}: {type(why).__name__}: {why.text}" for address, why in silent.items())

@@ -1,16 +1,16 @@
-"""The send budget: bytes that all producers of a client may hold until they are acknowledged.
+"""Limits the bytes that all producers of a client may hold until they are acknowledged: the send budget.
 
-What it is: one `Budget` a client, and one `Account` a producer. Who finds no room stands in line and is served in order of arrival: nobody
+There is one `Budget` a client, and one `Account` a producer. A caller that finds no room waits in line, and is served in order of arrival.
 
-    account.take ── room, nobody in line ──────────────────────────────────────▶ held ── give (acknowledged, expired, refused) ──▶ free
+    account.take ── room, empty line ──────────────────────────────────────────▶ held ── give (acknowledged, expired, refused) ──▶ free
                  └─ in line; the first one has every producer `relieve`: ──▶ held
-                    send what is open, take in answers that have come
+                    send open batches, take in replies that have come
 
 Rules: what an account has held is free exactly once. A producer that is closed, or collected unclosed, gives all back; a `give` that comes
-later counts nothing. While somebody is in line (`waiting`) no producer keeps a record back for others to join it.
-May assume: nothing is locked when `take` is called, for it waits, and calls `relieve` of all producers. `give` and `try_take` may be called
-under a producer's lock, also by a signal handler that came into them.
-Must not: know what the bytes are, or run anything of a producer's while it holds its own lock.
+later counts nothing. While a caller is in line (`waiting`) no producer holds a record back for others to join it.
+
+No lock is held when `take` is called, for it waits, and calls `relieve` of all producers. `give` and `try_take` may be called under a
+producer's lock, also by a signal handler that interrupted them. No code of a producer runs under the budget's own lock.
 """
 
 from __future__ import annotations
@@ -34,19 +34,25 @@ class Holder(Protocol):
     """A producer, as the budget sees it."""
 
     @property
-    def topic(self) -> str: ...
+    def topic(self) -> str:
+        """Return the producer's topic."""
+        ...
 
     def relieve(self) -> None:
-        """Somebody waits for room: send what is open, take in what was answered, and go on so while `Budget.waiting`. Must not wait."""
+        """Send open batches and take in replies, since a caller waits for room; continue so while `Budget.waiting`. Must not wait."""
         ...
 
     def unsettled(self) -> int:
-        """Records taken whose outcome is not known."""
+        """Return the number of records taken whose outcome is not known."""
         ...
 
 
 class _Claim:
-    """A place in line. taken: its bytes are counted for its account."""
+    """A place in line.
+
+    Attributes:
+        taken: whether its bytes are counted for its account.
+    """
 
     __slots__ = ("account", "event", "size", "taken")
 
@@ -58,7 +64,10 @@ class _Claim:
 
 
 class Budget(BudgetCore):
-    """`limit` bytes, shared first come, first served. Thread-safe.
+    """A limit of bytes, shared first come, first served. Thread-safe.
+
+    Args:
+        loop: the client's loop. limit: bytes.
 
     Attributes:
         used: bytes held by all accounts together.
@@ -73,7 +82,7 @@ class Budget(BudgetCore):
         unacked_warning.watch(self)
 
     def account(self, holder: Holder) -> Account:
-        """An account for a producer. It ends with `Account.close`, or with the producer itself."""
+        """Open an account for a producer. It ends with `Account.close`, or with the producer itself."""
         account = Account(self, holder)
         with self._lock:
             self._accounts.add(account)
@@ -83,8 +92,10 @@ class Budget(BudgetCore):
         return self.used == 0 or self.used + size <= self.limit
 
     def _serve(self) -> None:
-        """Let in who is first in line, as long as there is room. Lock held. A signal handler may raise anywhere in here: what it leaves
-        undone, the next call does."""
+        """Serve the line from its head, as long as there is room. Lock held.
+
+        A signal handler may raise anywhere in here: what it leaves undone, the next call does.
+        """
         line = self._line
         while line and (line[0].taken or self._fits(line[0].size)):
             claim = line[0]
@@ -105,12 +116,12 @@ class Budget(BudgetCore):
         return [holder for holder in found if holder is not None]
 
     def holders(self) -> list[Holder]:
-        """The producers that are open; none of a client that is closed, or another process's."""
+        """Return the open producers; none of a client that is closed, or another process's."""
         return [] if self._loop.closed or self._loop.forked else self._there()
 
 
 class Account(AccountCore):
-    """What one producer holds. Made by `Budget.account`.
+    """The bytes that one producer holds. Made by `Budget.account`.
 
     Attributes:
         held: bytes taken and not given back.
@@ -124,7 +135,7 @@ class Account(AccountCore):
         self._end.atexit = False
 
     def take(self, size: int, deadline: float) -> None:
-        """Take `size` bytes, waiting for room until `deadline` (time.monotonic()); the thread reads the client's sockets meanwhile.
+        """Take `size` bytes, waiting for room until `deadline` (`time.monotonic()`); the thread reads the client's sockets meanwhile.
 
         Raises:
             BufferFull: no room in time; nothing was taken.
@@ -134,7 +145,7 @@ class Account(AccountCore):
             self._budget.tasks.drive(self.taking(size, deadline), FOREVER)  # they keep the time
 
     def taking(self, size: int, deadline: float = FOREVER) -> Steps[None]:
-        """`take`, as steps."""
+        """Run `take` as steps."""
         if self.try_take(size):
             return
         claim = _Claim(self, size, Event(self._budget._loop))
@@ -164,7 +175,7 @@ class Account(AccountCore):
             budget._relieve()
 
     def _withdraw(self, claim: _Claim, *, keep: bool) -> bool:
-        """Leave the line; whether the bytes came at the last moment and are kept."""
+        """Leave the line; returns whether the bytes came at the last moment and are kept."""
         budget = self._budget
         with budget._lock:
             if claim in budget._line:
@@ -175,7 +186,7 @@ class Account(AccountCore):
             return claim.taken and keep
 
     def refuse(self, why: WireprotoError) -> None:
-        """Take no more: who waits, and who comes later, gets `why`. What is held stays held."""
+        """Take no more: callers that wait, and later ones, get `why`. What is held stays held."""
         budget = self._budget
         with budget._lock:
             if self._refused is not None:
@@ -186,12 +197,12 @@ class Account(AccountCore):
                 claim.event.fail(copy(why))  # and leaves the line for good, which lets in who stood behind it
 
     def check(self) -> None:
-        """Raise what `refuse` was given, if it was."""
+        """Raise what `refuse` was given, if it was called."""
         if self._refused is not None:
             raise copy(self._refused)
 
     def close(self) -> None:
-        """The producer is gone: it takes no more, and all that it holds is free."""
+        """Take no more, and free all that is held, since the producer has ended."""
         self.refuse(Closed("the producer was closed", topic=self._topic))
         with self._budget._lock:
             self._budget._accounts.discard(self)

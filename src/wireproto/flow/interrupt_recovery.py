@@ -1,15 +1,16 @@
-"""What a signal handler left half done in a sender is put in order again.
+"""Restores the order of a sender's queues after a signal handler has interrupted it.
 
-What it is: a base of `Sender`. A handler that raises, as Ctrl-C's does, may end any method between two of its lines. That thread notes, in
-C, whose turn it was and what it perhaps sent (`SenderCore.break_off`); here the I/O thread, where no handler runs, brings the queues back to
-where each batch that is not settled stands in one place, each queue that has something to send is looked at, and a timer is set.
+`InterruptRecovery` is a base of `Sender`. A handler that raises, as Ctrl-C's does, may end any method between two of its lines. The
+interrupted thread notes, in C, which queues it worked on and what it perhaps sent (`SenderCore.break_off`); here the I/O thread, where no
+handler runs, brings the queues back to a state where each unsettled batch is in one place, each queue that has something to send is looked
+at, and a timer is set.
 
-    a batch of a request that perhaps was sent     goes out again in its place, in doubt, when its connection is closed
-    one that stands nowhere                        is ready, in order
-    one that stands in two places                  stands in the later one
-    a queue that waits for what is not in flight   goes on
+    a batch of a request that perhaps was sent     is sent again in its place, in doubt, when its connection is closed
+    one that is in no place                        is ready, in order
+    one that is in two places                      is in the later one
+    a queue that waits for what is not in flight   continues
 
-May assume: the I/O thread's thread. Must not: run user code, or send by a connection that may hold half a request.
+It runs in the I/O thread, runs no user code, and sends nothing on a connection that may hold half a request.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class InterruptRecovery:
-    """See the module; the attributes are `Sender`'s."""
+    """The recovery of a `Sender`, whose attributes it uses."""
 
     broken: list[tuple[list[Any], list[tuple[Any, int]]]]
     _lock: BriefLock
@@ -45,14 +46,14 @@ class InterruptRecovery:
         _note: Callable[[PartitionQueue], None]
 
     def _mend(self) -> None:
-        """Put in order what was broken into since the last time."""
+        """Restore the order of the queues after the interruptions since the last call."""
         links: list[Any] = []
         sendings: list[tuple[Any, int]] = []
         while self.broken:
             doubted, batches = self.broken.pop()
             links += doubted
             sendings += batches
-        doubtful = [batch for batch, sending in sendings if batch.attempts == sending]  # else it was answered, and has gone out again
+        doubtful = [batch for batch, sending in sendings if batch.attempts == sending]  # else it was answered, and was sent again
         with self._lock:
             for queue in self._queues.values():
                 _in_one_place(queue)
@@ -67,7 +68,7 @@ class InterruptRecovery:
         self.settle([(batch, Again(None, doubtful=True)) for batch in doubtful])
 
     def _find_lost(self) -> None:
-        """Batches that are neither open, nor ready, nor in flight, nor settled; and open ones that nobody would miss. Lock held."""
+        """Put back batches that are neither open, nor ready, nor in flight, nor settled; note open ones in `_alive`. Lock held."""
         placed: set[Any] = set()
         for queue in self._queues.values():
             opened = queue.taking()
@@ -83,6 +84,7 @@ class InterruptRecovery:
 
 
 def _in_one_place(queue: PartitionQueue) -> None:
+    """Take batches that are in flight out of the ready ones, and seal an open batch that is sealed."""
     twice: Iterable[Any] = [batch for batch in queue.ready if batch in queue.in_flight]
     for batch in twice:
         queue.ready.remove(batch)

@@ -1,8 +1,8 @@
-"""How long batches wait, and open ones that could not leave when they would have take more records.
+"""Defines linger and delivery timeout, and for how long a batch that cannot be sent keeps accepting records.
 
-What it is: `SendTimes`, and the sender's note of such batches. An open batch takes records until it can go out; it is given up as a whole,
-`delivery_timeout` after its first one, so it takes them for a share of that only: each has most of the time that it was promised.
-May assume: the sender's lock. Must not: know a clock, or seal a batch.
+An open batch takes records until it can be sent. It fails as a whole, `delivery_timeout` after its first record, so it accepts records for
+a share of that time only: each record then has most of the time that it was promised. The sender's lock is held by callers; times are
+given.
 """
 
 from __future__ import annotations
@@ -19,12 +19,17 @@ if TYPE_CHECKING:
 
 BACKOFF = Policy(first=0.1, ceiling=1.0)
 SHARE = 8
-"""An open batch that cannot leave takes records for this share of the delivery timeout."""
+"""An open batch that cannot be sent accepts records for the delivery timeout divided by this."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendTimes:
-    """Times in seconds: how long a batch waits for more records, and how long it may take; the pauses after failures."""
+    """The times of a sender.
+
+    Attributes:
+        linger: seconds for which a batch waits for more records. delivery_timeout: seconds after which a batch fails.
+        backoff: pauses after failures.
+    """
 
     linger: float
     delivery_timeout: float
@@ -32,7 +37,11 @@ class SendTimes:
 
 
 class HeldBackBatches:
-    """Args: the sender's pace."""
+    """The queues whose open batch cannot be sent now.
+
+    Args:
+        pace: the sender's times.
+    """
 
     def __init__(self, pace: SendTimes) -> None:
         self._stay = max(pace.linger, pace.delivery_timeout / SHARE)
@@ -42,24 +51,24 @@ class HeldBackBatches:
         return bool(self._queues)
 
     def add(self, queue: PartitionQueue) -> float | None:
-        """It cannot leave now: when its open batch takes no more, where that was not known."""
+        """Note that a queue cannot send now; returns when its open batch accepts no more, or None where the queue was noted before."""
         if queue.open is None or queue.key in self._queues:
             return None
         self._queues[queue.key] = queue
         return float(queue.open.created + self._stay)
 
     def forget(self, key: Hashable) -> None:
-        """It holds nothing any more."""
+        """Forget a queue, which holds nothing any more."""
         self._queues.pop(key, None)
 
     def over(self, now: float) -> list[PartitionQueue]:
-        """Queues whose open batch is to be sealed, forgotten."""
+        """Return the queues whose open batch is to be sealed, and forget them."""
         over = [queue for queue in self._queues.values() if queue.open is None or now >= queue.open.created + self._stay]
         for queue in over:
             del self._queues[queue.key]
         return [queue for queue in over if queue.open is not None]
 
     def ends(self) -> float:
-        """When the first of them takes no more; infinity where there is none."""
+        """Return when the first of the open batches accepts no more; infinity where there is none."""
         created = [float(queue.open.created) for queue in self._queues.values() if queue.open is not None]
         return min(created, default=math.inf) + self._stay

@@ -1,12 +1,11 @@
-"""Roles whose end waits for brokers: a commit, leaving a group, giving back what is in hand.
+"""Closes roles whose end waits for brokers: a commit, leaving a group, giving back messages.
 
-What it is: `PartingRole`, whose end is a task of its client. Who closes only waits for it: what a signal handler raises, or a cancellation
-under asyncio, breaks into the wait and leaves nothing half done, and the next close waits on.
+The end of a `PartingRole` is a task of its client, and `close` only waits for it: what a signal handler raises, or a cancellation under
+asyncio, interrupts the wait and leaves nothing half done, and the next close waits for the same task.
 
     close ── as `Role` ── `_parting` begins, in the I/O thread, once ── waits: until it has ended ── its error, if any
 
-Rules: the end keeps the time of the close that began it; a later one waits its own.
-Must not: know what a role does.
+The end keeps the deadline of the close that began it; a later close waits until its own.
 """
 
 from __future__ import annotations
@@ -24,13 +23,17 @@ if TYPE_CHECKING:
 
 
 class PartingRole(Role):
-    """See the module."""
+    """A role whose end is a task of its client."""
 
     _tasks: Tasks
     _farewell: Task[None] | None = None
 
     def end_beside(self, deadline: float) -> None:
-        """Begin the end that a close was broken off from, and wait for nothing."""
+        """Begin the end that an interrupted close has not begun, and wait for nothing.
+
+        Args:
+            deadline: `time.monotonic()` value for the end.
+        """
         if not self._ended:
             self._only.closed = True
             self._wake()
@@ -43,7 +46,7 @@ class PartingRole(Role):
         until = NEVER if self._farewell is None else deadline
         try:
             farewell = self._farewell_task(deadline)
-        except (Closed, Forked):  # the client's tasks are over: nobody is told
+        except (Closed, Forked):  # the client's tasks are over
             yield from self._parting(deadline)
             return
         if not farewell.done and not (yield farewell, until):
@@ -51,7 +54,7 @@ class PartingRole(Role):
         farewell.result()
 
     def _farewell_task(self, deadline: float) -> Task[None]:
-        """The task that ends the role."""
+        """Return the task that ends the role; begun by the first call."""
         if self._farewell is None:
             name = f"closing the {self._name}"
             self._farewell = self._tasks.shared(("closing", id(self)), partial(self._parting, deadline), name)
@@ -61,5 +64,5 @@ class PartingRole(Role):
         return self._farewell is None or self._farewell.done
 
     def _parting(self, deadline: float) -> Steps[None]:
-        """Give back what the role holds, in the I/O thread. Keeps `deadline`, and lets everything go even when it raises."""
+        """Give back what the role holds, in the I/O thread. Keeps `deadline`, and releases everything even when it raises."""
         raise NotImplementedError

@@ -1,10 +1,8 @@
-"""A batch that was too large as one, or in which some records were refused, and goes on in parts: where each of its records is by then,
-and when all of it has an outcome.
+"""Tracks a batch that is sent in parts, since it was too large or some of its records were refused: where each record is, and the outcome.
 
-What it is: what stands between the parts, which are queued and sent as any batch, and the whole, which receipts, the send budget and the
-delivery timeout still know. The protocol makes it, with its parts, and gives it to the sender in `verdicts.Split`; each part's outcome is
-`outcome()`, and its owner the `Parts`.
-May assume: parts are settled once each, by any thread. Must not: send, or know a protocol.
+The parts are queued and sent as any batch; the whole is what receipts, the send budget and the delivery timeout know. The protocol makes
+`Parts`, and gives it to the sender in `verdicts.Split`; each part's outcome is `outcome()`, and its owner the `Parts`. Parts are settled
+once each, by any thread.
 """
 
 from __future__ import annotations
@@ -20,9 +18,12 @@ from wireproto.errors import WireprotoError
 class Parts:
     """The parts of one batch.
 
+    Args:
+        whole: the batch.
+
     Attributes:
-        batches: the parts, in order; set before it is given to the sender, as what is in none of them (`refuse`).
-        ended: called with the whole when each has its outcome, by the sender's leave; perhaps twice.
+        batches: the parts, in order; set before it is given to the sender, as are the records that are in none of them (`refuse`).
+        ended: set by the sender; called with the whole when each part has its outcome, perhaps twice.
     """
 
     def __init__(self, whole: Any) -> None:
@@ -33,11 +34,15 @@ class Parts:
         self._gaps: list[int] = []
 
     def outcome(self) -> PartOutcome:
-        """For one of the parts."""
+        """Make the outcome of one of the parts."""
         return PartOutcome(self)
 
     def find(self, index: int) -> tuple[Any, int]:
-        """The part that has a record of the whole, and the record's index there; of one that was refused what stands for it."""
+        """Return the part that has a record of the whole, and the record's index there; for a refused record, an object that has its error.
+
+        Args:
+            index: of the record in the whole.
+        """
         refused = self._refused.get(index)
         if refused is not None:
             return refused, 0
@@ -47,29 +52,37 @@ class Parts:
         return self.batches[number], index - (ends[number - 1] if number else 0)
 
     def refuse(self, index: int, why: WireprotoError) -> None:
-        """A record of the whole that is in no part: it failed. In their order."""
+        """Fail a record of the whole that is in no part. Called in the order of the records.
+
+        Args:
+            index: of the record in the whole. why: its error.
+        """
         refused = self._refused[index] = _Refused(self, why)
         self._gaps.append(index)
         self.failed(refused, why)
 
     def look(self) -> None:
-        """A part has its outcome."""
+        """End the whole if each part has its outcome; called when one of them has."""
         if all(part.outcome.done for part in self.batches):
             self.ended(self.whole)
 
     # --- as the parts' owner: see `flow.producer` ---
 
     def settled(self, size: int) -> None:
-        """The whole holds what its records take of the send budget, until it ends."""
+        """Do nothing: the whole holds the bytes of its records in the send budget, until it ends."""
 
     def failed(self, part: Any, why: WireprotoError) -> None:
-        """For the whole's owner, it is so many of the whole's records."""
+        """Report to the whole's owner that a part failed: that many of the whole's records."""
         if self.whole.owner is not None:
             self.whole.owner.failed(part, why)
 
 
 class PartOutcome:
-    """As the engine's event, but that nobody waits for it: they wait for the whole's."""
+    """The outcome of a part: as the engine's event, but not waited for, since callers wait for the whole's.
+
+    Attributes:
+        done: whether it is known. value, error: as of an event.
+    """
 
     __slots__ = ("_parts", "done", "error", "value")
 
@@ -80,9 +93,11 @@ class PartOutcome:
         self.error: BaseException | None = None
 
     def set(self, value: Any = None) -> None:
+        """Set the outcome of a stored part."""
         self._know(value, None)
 
     def fail(self, error: BaseException) -> None:
+        """Set the outcome of a failed part."""
         self._know(None, error)
 
     def _know(self, value: Any, error: BaseException | None) -> None:
@@ -93,7 +108,7 @@ class PartOutcome:
 
 
 class _Refused:
-    """Stands for a record that is in no part, as a batch of its own would."""
+    """Takes the place of the batch for a record that is in no part."""
 
     count = 1
 
@@ -104,11 +119,14 @@ class _Refused:
 
 
 def _nobody(whole: Any) -> None:
-    """The sender has not taken it yet."""
+    """Do nothing, before the sender has taken the parts."""
 
 
 def found(batch: Any, index: int) -> tuple[Any, int]:
-    """The batch that settles a record, and the record's index there: the one that it was put into, or a part of it. All are settled."""
+    """Return the batch that settles a record, and the record's index there: the batch that it was put into, or a part of it.
+
+    All batches are settled.
+    """
     while type(batch.outcome.value) is Parts:
         batch, index = batch.outcome.value.find(index)
     return batch, index

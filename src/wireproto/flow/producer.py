@@ -1,8 +1,8 @@
-"""A producer of one topic on a Sender: what is the same whatever protocol carries the batches.
+"""Implements a producer of one topic on a Sender, for the protocols that send batches.
 
-What it is: the base of the producers of Kafka, Pulsar and RocketMQ: room in the send budget, records into open batches, receipts' places,
-flushing, and the end. Which partition a record goes to, what it may look like, and what a place is, the protocol's own class says.
-May be shared by threads. May assume: batches are the sender's; those with an Appender are `OutBatch`. Must not: know a protocol, or send.
+`BatchProducer` is the base of the producers of Kafka, Pulsar and RocketMQ: room in the send budget, records into open batches, receipts'
+positions, flushing, and the end. Which partition a record goes to, what it may contain, and what a position is, is up to the protocol's own
+class. Shared by threads. Batches are the sender's; those with an Appender are `OutBatch`.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ if TYPE_CHECKING:
     from .sender import Sender
 
 _STEP = 1 << 16
-"""Most bytes of the send budget that a producer takes ahead."""
+"""Bytes of the send budget that a producer takes ahead, at most."""
 
 
 class BatchProducer(ProducerCore, Sends):
-    """See the module. A new batch (`_begin`), a record's place (`position_in`), and that bytes are free (`settled`), is the core's.
+    """A producer of one topic.
 
-    `send` is the core's (`Appender`): it puts the record into the open batch, and calls `_send_slowly` where there is more to do.
+    A new batch (`_begin`), a record's position (`position_in`), and the return of bytes (`settled`), are the core's. So is `send`
+    (`Appender`): it puts the record into the open batch, and calls `_send_slowly` where there is more to do.
 
     Args:
-        runtime, budget: the client's. core: the sender that its batches are sent by.
+        runtime, budget: the client's. topic: the topic. core: the sender that its batches are sent by.
         linger, delivery_timeout: seconds, as in the protocol's options.
     """
 
@@ -80,14 +81,24 @@ class BatchProducer(ProducerCore, Sends):
         partition: int | None = None,
         timeout: float = 30.0,
     ) -> Receipt:
-        """See `wireproto.roles.Producer.send`. Each producer has the core's in its place, so that nothing stands between."""
+        """Take one record; returns at once unless the send buffer is full. Each producer has the core's `send` in its place.
+
+        Args:
+            value: bytes of the record, or None for null where the broker has it. key: bytes or None. headers: pairs of name and bytes.
+            timestamp: milliseconds since 1970, None: now. partition: number, None: by the key. timeout: seconds to wait for room in the
+                buffer.
+
+        Raises:
+            ValueUnsupported: the broker cannot carry this record, or it is larger than allowed.
+            BufferFull: no room in time; the record was not taken. Closed: the producer or the client is closed.
+        """
         assert self._appender is not None
         return self._appender.send(value, key=key, headers=headers, timestamp=timestamp, partition=partition, timeout=timeout)
 
     def _send_slowly(
         self, value: Any, key: Any, headers: bytes | None, time_ms: int, stamped: bool, partition: int | None, size: int, timeout: float
     ) -> Receipt:
-        """What `send` leaves over: a new batch, one that it fills, waiting for room, refusals. `headers` are encoded already."""
+        """Take a record where `send` cannot: a new batch, one that it fills, waiting for room, refusals. `headers` are encoded already."""
         raise NotImplementedError
 
     def _usable(self) -> None:
@@ -96,7 +107,7 @@ class BatchProducer(ProducerCore, Sends):
 
     @unbroken
     def _put(self, number: int, value: Any, key: Any, headers: bytes | None, time_ms: int, size: int, timeout: float) -> Receipt:
-        """A record into the open batch of its partition, once there is room for it."""
+        """Put a record into the open batch of its partition, once there is room for it."""
         appender = self._appender
         assert appender is not None
         if not appender.charge(size):
@@ -115,7 +126,7 @@ class BatchProducer(ProducerCore, Sends):
     def _append(
         self, appender: Appender, number: int, value: Any, key: Any, headers: bytes | None, time_ms: int, size: int
     ) -> tuple[OutBatch, int]:
-        """Put a record in whose room is taken: its batch, which is sealed when it is full, and its index there."""
+        """Append a record whose room is taken; returns its batch, which is sealed when it is full, and its index there."""
         where, lane = self._key(number), self._lane(key)
         try:
             with self._lock:
@@ -135,23 +146,35 @@ class BatchProducer(ProducerCore, Sends):
         return batch, index
 
     def _key(self, number: int) -> Hashable:
-        """The sender's key of a partition."""
+        """Return the sender's key of a partition."""
         raise NotImplementedError
 
     def _lane(self, key: Any) -> Hashable:
-        """Which of a partition's open batches takes records of this key; None: there is one for all."""
+        """Return which of a partition's open batches takes records of this key; None: there is one for all."""
         return None
 
     def _open(self, where: Hashable, lane: Hashable = None) -> OutBatch:
-        """The open batch of a key, a new one if need be. Under the lock."""
+        """Return the open batch of a key, a new one if need be. Under the lock."""
         self._usable()
         batch: OutBatch = self._sender.current(where) if lane is None else self._sender.current_of(where, lane)
         return batch
 
     @operation
     def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Steps[Sequence[Receipt]]:
-        """Take many records; see `wireproto.roles.Producer.send_batch`. All is checked before any is taken; rows of one partition keep
-        their order. What ends it in the middle, as a BufferFull, says how many were taken (`taken`)."""
+        """Take many records. All are checked before any is taken; rows of one partition keep their order.
+
+        Args:
+            columns: anything with ``__arrow_c_array__`` or ``__arrow_c_stream__`` whose columns are named as ours (``value``, and any of
+                ``key``, ``headers``, ``timestamp``, ``partition``), or a Columns.
+            partition: number, for all rows; None: by column or key. timeout: seconds to wait for room in the send buffer.
+
+        Returns:
+            one receipt per batch that is sent, in order; each has the position of its last record.
+
+        Raises:
+            ValueUnsupported: a row cannot be sent; none was taken. BufferFull, Closed: not all rows were taken; `taken` says of which
+                partition how many were, the first ones, which are sent all the same.
+        """
         self._loop.check()
         self._usable()
         assert self._appender is not None
@@ -171,23 +194,23 @@ class BatchProducer(ProducerCore, Sends):
         return [self._appender.receipt(batch, index) for _, (batch, index) in sorted(last.items())]
 
     def _portions(self, table: Columns, partition: int | None) -> Iterable[tuple[int, Columns, Any]]:
-        """(partition, rows, which of them in what order; None: all) of a batch that was found good. Partition -1: `_chosen` says."""
+        """Yield (partition, rows, indexes of its rows in order; None: all) of a batch that was checked. Partition -1: `_chosen` decides."""
         raise NotImplementedError
 
     def _chosen(self, number: int, size: int) -> int:
-        """The partition of a portion's next batch, for so many bytes."""
+        """Return the partition of a portion's next batch of `size` bytes."""
         return number
 
     def _lane_of(self, rows: Columns) -> Hashable:
-        """`_lane` of a portion's rows."""
+        """Return `_lane` of a portion's rows."""
         return None
 
     def _share(self, rows: Columns, start: int, stop: int) -> tuple[int, int]:
-        """How far the rows from `start` on may go into one batch, and the bytes of the send budget to take for it."""
+        """Return how far the rows from `start` on may go into one batch, and the bytes of the send budget to take for it."""
         raise NotImplementedError
 
     def _row_time(self) -> int:
-        """The timestamp, in ms, of rows that have none; 0: none."""
+        """Return the timestamp, in ms, of rows that have none; 0: none."""
         return 0
 
     def _fit(self, where: Any, batch: OutBatch, size: int, index: int) -> None:
@@ -202,8 +225,10 @@ class BatchProducer(ProducerCore, Sends):
         last: dict[int, tuple[OutBatch, int]],
         taken_of: dict[int, int],
     ) -> Steps[None]:
-        """Rows into batches of one partition, counted in `taken_of`. Room for a whole batch is taken before, and what it does not need
-        given back."""
+        """Put rows into batches of one partition, counted in `taken_of`.
+
+        Room for a whole batch is taken before, and what it does not need is given back.
+        """
         assert self._appender is not None
         row_time, lane = self._row_time(), self._lane_of(rows)
         start, stop = 0, len(rows if picked is None else picked)
@@ -233,65 +258,77 @@ class BatchProducer(ProducerCore, Sends):
             if taken and index + 1 == taken:
                 self._sender.opened(batch)
 
-    # --- what the sender and the budget tell ---
+    # --- calls of the sender and the budget ---
 
     def relieve(self) -> None:
-        """Somebody waits for room in the send budget; see `wireproto.flow.budget.Holder`."""
+        """Send open batches and give bytes back, since a caller waits for room in the send budget; see `wireproto.flow.budget.Holder`."""
         self._give_back()
         self._sender.hurry_all()
 
     def _give_back(self) -> None:
-        """What was taken of the send budget ahead, and holds no record."""
+        """Give back what was taken of the send budget ahead, and holds no record."""
         if self._appender is not None:
             self._account.give(self._appender.recall())
 
     def failed(self, batch: Any, why: WireprotoError) -> None:
-        """A batch failed: the next flush tells of it, unless its records' receipts do before."""
+        """Note that a batch failed: the next flush raises it, unless its records' receipts do before.
+
+        Args:
+            batch: the batch, or a part of one. why: its error.
+        """
         self._unreported.note(batch.serial, why, batch.count)
 
     # --- waiting ---
 
     def async_hooks(self) -> AsyncHooks:
-        """What another event loop's face of it is made of."""
+        """Return the parts that the asyncio wrapper uses."""
         assert self._appender is not None
         return AsyncHooks(self._appender, self._account, self._sender.hurry, self._known_place)
 
     def _late(self, batch: Any, why: WireprotoError) -> WireprotoError:
-        """What is raised for a place that is not known in time, or not any more."""
+        """Return the error to raise for a position that is not known in time, or not any more."""
         if isinstance(why, TimedOut):
             why.text += batch.queue.last_trouble(batch)
         return why
 
     def _find_place(self, batch: Any, index: int) -> Any:
-        """The place of a record whose outcome is known, and is not the usual one."""
+        """Return the position of a record whose outcome is known and unusual: failed, sent in parts, or positioned by `_place`."""
         outcome = batch.outcome
         if outcome.error is None and type(outcome.value) is not Parts:
             return self._place(batch, index)
         part, at = found(batch, index)
         if part.outcome.error is not None:
             self._unreported.reported(batch.serial, index)
-            raise copy(part.outcome.error)  # a fresh one for each who asks
+            raise copy(part.outcome.error)  # a new one for each caller
         return self._known_place(part, at)
 
     def _positions(self, kind: type[Position]) -> None:
-        """Positions are of this class, and have an `offset`: what else is in them `_about` tells."""
+        """Make positions of this class, which have an `offset`; `_about` returns the other fields."""
         self._offsets, self._others = kind, tuple(field.name for field in fields(kind) if field.name != "offset")
 
     def forget_places(self) -> None:
-        """What `_about` told may be another one now."""
+        """Forget what `_about` returned: it may have changed."""
         self._fixed = {}
 
     def _about(self, key: Any) -> tuple[Any, ...]:
-        """The other fields of a position of this key, in their order."""
+        """Return the other fields of a position of this key, in their order."""
         raise NotImplementedError
 
     def _place(self, batch: Any, index: int) -> Any:
-        """The position of a record that is stored, where it is not made as `_positions` says."""
+        """Return the position of a record that is stored, where it is not made as `_positions` says."""
         raise NotImplementedError
 
     @operation
     def flush(self, timeout: float = 30.0) -> Steps[None]:
-        """Wait until every record taken so far is acknowledged; raises the first failure that no receipt has told, or TimedOut."""
+        """Wait until every record taken so far is acknowledged or has failed.
+
+        Args:
+            timeout: seconds to wait.
+
+        Raises:
+            TimedOut: not all are acknowledged in time. Otherwise the first failure that no receipt has raised. Closed: the client is
+                closed.
+        """
         return self._flushing(timeout)
 
     def _flushing(self, timeout: float) -> Steps[None]:
@@ -308,11 +345,11 @@ class BatchProducer(ProducerCore, Sends):
             raise copy(failure)
 
     def _leaving(self) -> bool:
-        """Whether records that need no answer have not left yet."""
+        """Return whether records that need no reply are still to be written to a connection."""
         return False
 
     def unsettled(self) -> int:
-        """Records whose outcome is not known."""
+        """Return the number of records whose outcome is not known."""
         return sum(batch.count for batch in self._sender.unsettled(self._mine))
 
     def _mine(self, batch: Any) -> bool:
@@ -320,7 +357,16 @@ class BatchProducer(ProducerCore, Sends):
 
     @operation
     def close(self, timeout: float = 30.0) -> Steps[None]:
-        """Take no more, and flush; what is not acknowledged in time fails with Closed."""
+        """Take no more records, and flush.
+
+        Records that are not acknowledged in time fail with Closed.
+
+        Args:
+            timeout: seconds for the flush and for what brokers are asked at the end.
+
+        Raises:
+            what `flush` raises; the producer is closed all the same.
+        """
         if self._closed:
             return
         deadline = deadline_after(timeout)
@@ -334,7 +380,7 @@ class BatchProducer(ProducerCore, Sends):
                 problem = why
             self._sender.abandon(self._mine, gone)
             yield from self._parting(deadline)
-        finally:  # also when nobody waits any more
+        finally:  # also when the caller does not wait any more
             self._sender.abandon(self._mine, gone)
             self._leave()
             self._sender.leave()
@@ -343,7 +389,7 @@ class BatchProducer(ProducerCore, Sends):
             raise problem
 
     def _refuse_more(self) -> None:
-        """It is closed: what it holds is flushed, and nothing else comes in."""
+        """Take no more records: what is held is flushed."""
         self._account.refuse(Closed("the producer is closed", topic=self.topic))
         if self._appender is not None:
             self._appender.close()
@@ -351,15 +397,15 @@ class BatchProducer(ProducerCore, Sends):
             self._closed = True
 
     def _parting(self, deadline: float) -> Steps[None]:
-        """Nothing of it is on its way any more: have brokers forget it. Steps, which keep `deadline`."""
+        """Have brokers forget the producer, when nothing of it is in flight any more. Steps, which keep `deadline`."""
         yield from ()
 
     def _leave(self) -> None:
-        """Let go of what the protocol keeps for it, without waiting."""
+        """Release what the protocol keeps for the producer, without waiting."""
 
 
 def _tell_taken(why: WireprotoError, taken: dict[int, int], rows: int) -> None:
-    """An error ends a `send_batch`: who sends all of it again is to know that he sends some of it twice."""
+    """Add to the error that ends a `send_batch` how many rows were taken, so that a caller does not send these twice unknowingly."""
     if taken:
         why.taken = taken
         shares = ", ".join(f"{count} of partition {number}" if number >= 0 else f"{count} of none" for number, count in taken.items())

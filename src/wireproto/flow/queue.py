@@ -1,6 +1,6 @@
-"""One partition's batches on their way out, in order.
+"""Keeps one partition's batches in order on their way out.
 
-What it is: a pure state object. Times are seconds of one clock, given by the caller.
+A pure state object. Times are seconds of one clock, given by the caller.
 
     append ──► open ──(full, linger over, flush)──► ready ──take──► in flight ──► settled: acknowledged, refused, expired
                                                       ▲                 │
@@ -8,14 +8,14 @@ What it is: a pure state object. Times are seconds of one clock, given by the ca
 
 Rules that keep order, whatever is lost:
     - After anything but an acknowledgement the queue drains (`Gate.DRAINING`): it sends nothing until all that is in flight has come
-      back, and goes on from the oldest then.
-    - A batch whose time is over while it is in flight fails at once, but stays in flight until its answer comes or its connection is lost,
-      for it may be stored: what follows is numbered and counted with it there. It is not sent again.
+      back, and continues from the oldest then.
+    - A batch whose delivery timeout ends while it is in flight fails at once, but stays in flight until its answer comes or its connection
+      is lost, for it may be stored: what follows is numbered and counted with it there. It is not sent again.
     - A batch is numbered at its first sending, by the `Stamp`, and keeps its numbers for every later one.
-    - A batch that is too large as one is replaced by its parts (`split`), which have its numbers between them.
+    - A batch that is too large is replaced by its parts (`split`), which have its numbers between them.
 
-How many may be in flight, and what numbers mean, is the protocol's: its `Stamp`.
-May assume: one caller at a time (the sender's lock). Must not: send, read a clock, or settle a batch towards those who wait for it.
+How many batches may be in flight, and what numbers mean, is up to the protocol's `Stamp`. One caller at a time (the sender's lock). A queue
+sends nothing, reads no clock, and does not set outcomes.
 """
 
 from __future__ import annotations
@@ -34,54 +34,60 @@ class Gate(Enum):
 
     OPEN = "open"
     DRAINING = "draining"
-    """Nothing until in_flight is empty; then on from the oldest."""
+    """Sends nothing until in_flight is empty; then continues from the oldest."""
     FAILED = "failed"
-    """Never again: `PartitionQueue.error` says why."""
+    """Never sends again: `PartitionQueue.error` says why."""
 
 
 class Stamp(Protocol):
-    """What number a batch has, and whether it may leave. One for many queues; its class is a StampCore, what it keeps of each queue is
-    `PartitionQueue.mark`."""
+    """The sequencer of a protocol: gives batches their numbers and decides whether they may be sent.
+
+    One serves many queues; its class is a StampCore, and what it keeps of each queue is `PartitionQueue.mark`.
+    """
 
     def window(self, queue: PartitionQueue) -> int:
-        """How many batches of the queue may be in flight now, were the next one sent."""
+        """Return how many batches of the queue may be in flight now, if the next one were sent."""
         ...
 
     def admit(self, queue: PartitionQueue, batch: Any, now: float) -> bool:
-        """Give the batch its numbers, once. False: it cannot have any yet."""
+        """Give the batch its numbers, once; returns False when it cannot have any yet."""
         ...
 
     def acked(self, queue: PartitionQueue, batch: Any) -> None:
-        """The batch is stored."""
+        """Note that the batch is stored."""
         ...
 
     def starts_over(self, queue: PartitionQueue, batch: Any) -> None:
-        """The broker says that the batch does not follow what it has: all that is left may be to be numbered anew, once `drained`."""
+        """Note that the broker says that the batch does not follow what it has.
+
+        All that is left may have to be numbered again, once `drained`.
+        """
         ...
 
     def drained(self, queue: PartitionQueue) -> None:
-        """The queue was draining, and nothing of it is in flight any more."""
+        """Note that the queue, which was draining, has nothing in flight any more."""
         ...
 
 
 class FreeStamp(FreeNumbers):
-    """For protocols without numbers: one batch in flight, or as many as are given, so that order holds whatever happens."""
+    """The sequencer of protocols without numbers: one batch in flight, so that order holds whatever happens, or as many as are given."""
 
     def starts_over(self, queue: PartitionQueue, batch: Any) -> None:
-        """Nothing is kept."""
+        """Do nothing: there are no numbers."""
 
     def drained(self, queue: PartitionQueue) -> None:
-        """Nothing is kept."""
+        """Do nothing: there are no numbers."""
 
 
 class PartitionQueue(QueueCore):
-    """The batches of one key (a partition, a producer id). How one leaves at once, and is stored, is the core's.
+    """The batches of one key (a partition, a producer id). How one is sent at once, and stored, is the core's.
 
     Attributes:
-        open: takes records; None when there is none. beside: more that do, by what their records have in common; all are sealed together.
+        open: takes records; None when there is none. beside: further open batches, by what their records have in common; all are sealed
+            together.
         ready: sealed, in order. in_flight: sent and not answered, in order of sending.
-        held_until: a pause after a failure. failures: in a row. trouble: what was met last, at `troubled_at`.
-        gate, error: see `Gate`. sent: batches numbered so far. mark: what the stamp keeps here.
+        held_until: end of a pause after a failure, in seconds. failures: in a row. trouble: the last error, at `troubled_at` (seconds).
+        gate, error: see `Gate`. sent: batches numbered so far. mark: what the sequencer keeps here.
     """
 
     __slots__ = ("trouble", "troubled_at")
@@ -96,21 +102,21 @@ class PartitionQueue(QueueCore):
         return f"<PartitionQueue {self.key}: {self.gate.value}, {len(self.ready)} ready, {len(self.in_flight)} in flight>"
 
     def meets(self, trouble: Exception | None, now: float) -> None:
-        """Something keeps its batches waiting."""
+        """Note what keeps the batches waiting; None is ignored."""
         if trouble is not None:
             self.trouble, self.troubled_at = trouble, now
 
     def last_trouble(self, batch: Any) -> str:
-        """What was met while this batch was there, to be said behind a TimedOut; often nothing."""
+        """Return text about the last error while this batch was there, for a TimedOut; often empty."""
         return f"; last trouble: {self.trouble}" if self.trouble is not None and self.troubled_at >= batch.created else ""
 
     def taking(self) -> list[Any]:
-        """The batches that take records, oldest first."""
+        """Return the batches that take records, oldest first."""
         opened = [self.open] if self.open is not None else []
         return sorted([*opened, *self.beside.values()], key=_place) if self.beside else opened
 
     def seal(self) -> bool:
-        """No more records into the open batches; they are ready now. Whether there were any with records."""
+        """Seal the open batches, which are ready now; returns whether there were any with records."""
         if self.beside:
             filled = [batch for batch in self._shut() if batch.count]
             self.ready.extend(filled)
@@ -126,7 +132,7 @@ class PartitionQueue(QueueCore):
         return opened
 
     def oldest(self) -> Any:
-        """The batch that everything else in the queue follows; None when there is none."""
+        """Return the batch that everything else in the queue follows; None when there is none."""
         if self.ready and self.in_flight:
             return min(self.ready[0], self.in_flight[0], key=_place)
         if self.in_flight:
@@ -134,15 +140,15 @@ class PartitionQueue(QueueCore):
         return self.ready[0] if self.ready else self.open
 
     def next_number(self) -> int:
-        """The number of the batch that would leave next."""
+        """Return the number of the batch that would be sent next."""
         return (self.ready[0].number if self.ready else 0) or self.sent + 1
 
     def free(self, now: float) -> bool:
-        """Whether a batch may leave, if there is one."""
+        """Return whether a batch may be sent, if there is one."""
         return self.gate is Gate.OPEN and now >= self.held_until and len(self.in_flight) < self.stamp.window(self)
 
     def take(self, now: float) -> Any:
-        """The next batch, now in flight and numbered; None: there is none, or the stamp cannot number it yet. The queue is `free`."""
+        """Return the next batch, now in flight and numbered; None: there is none, or it cannot be numbered yet. The queue is `free`."""
         if not self.ready:
             self.seal()
         if not self.ready:
@@ -153,19 +159,23 @@ class PartitionQueue(QueueCore):
         return self.set_out()
 
     def dropped(self, batch: Any) -> None:
-        """It failed for good, or was given up. What follows keeps its numbers: if they do not fit any more the broker says so, and
-        the stamp starts over."""
+        """Note that a batch failed for good, or was given up.
+
+        What follows keeps its numbers: if they do not fit any more the broker says so, and the sequencer starts over.
+        """
         batch.over = True
         self._land(batch)
-        if self.ready and batch in self.ready:  # it was to be sent again: an earlier sending, which a signal broke into, was answered
+        if self.ready and batch in self.ready:  # it was to be sent again: an earlier sending, which a signal interrupted, was answered
             self.ready.remove(batch)
 
     def again(self, batch: Any, now: float, pause: float, *, doubtful: bool) -> None:
-        """To be sent again in its place, unless its time is over, after all that is in flight has come back and not before `pause`
-        seconds."""
+        """Have a batch sent again in its place, after all that is in flight has come back and not before `pause` seconds.
+
+        It is not sent again if its delivery timeout is over.
+        """
         batch.doubtful = batch.doubtful or doubtful
         if batch not in self.in_flight:
-            return  # of an earlier sending, which a signal broke into: it waits already
+            return  # of an earlier sending, which a signal interrupted: it waits already
         self.drain()
         if pause:
             self.stumble(now, pause)
@@ -174,8 +184,11 @@ class PartitionQueue(QueueCore):
         self._land(batch)
 
     def split(self, batch: Any, parts: Sequence[Any]) -> bool:
-        """It goes on in these, in its place, as if they had been sent before it was refused: numbered, and to be sent again, after all that
-        is in flight has come back. False: it does not go on any more, or did already."""
+        """Replace a batch by its parts, in its place, as if they had been sent before it was refused.
+
+        They are numbered, and sent again after all that is in flight has come back. Returns False when the batch is over, or was split
+        already.
+        """
         if batch not in self.in_flight:
             return False
         if batch.over:
@@ -194,18 +207,18 @@ class PartitionQueue(QueueCore):
         return True
 
     def stumble(self, now: float, pause: float) -> None:
-        """There was no way to send: nothing before `pause` seconds."""
+        """Send nothing before `pause` seconds, since there was no way to send."""
         self.held_until = now + pause
         self.failures += 1
 
     def hand_over(self, batch: Any, other: PartitionQueue) -> None:
-        """A ready batch goes by another queue, in the order of creation there, and is numbered anew."""
+        """Move a ready batch to another queue, in the order of creation there; it is numbered again."""
         self.ready.remove(batch)
         batch.queue, batch.number = other, 0
         other.put_back(batch)
 
     def start_over(self, batch: Any, now: float, pause: float) -> None:
-        """As `again`, for a batch that the broker finds out of order."""
+        """Have a batch sent again that the broker finds out of order; see `again`."""
         if batch in self.in_flight:
             self.stamp.starts_over(self, batch)
         self.again(batch, now, pause, doubtful=False)
@@ -228,7 +241,7 @@ class PartitionQueue(QueueCore):
         return sorted(gone, key=_place)
 
     def expire(self, batch: Any) -> None:
-        """Its time is over. In flight it stays until its answer comes."""
+        """Note that a batch's delivery timeout is over. In flight it stays until its answer comes."""
         batch.over = True
         if self.open is batch:
             self.open = None
@@ -240,7 +253,7 @@ class PartitionQueue(QueueCore):
             batch.seal()
 
     def put_back(self, batch: Any) -> None:
-        """Among the ready ones, in the order of creation."""
+        """Put a batch among the ready ones, in the order of creation."""
         place = 0
         for other in self.ready:
             if _place(other) > _place(batch):
@@ -249,7 +262,7 @@ class PartitionQueue(QueueCore):
         self.ready.insert(place, batch)
 
     def _land(self, batch: Any) -> None:
-        """It is not in flight any more."""
+        """Take a batch out of those in flight."""
         flying = self.in_flight
         if flying and flying[0] is batch:
             flying.popleft()
@@ -258,12 +271,12 @@ class PartitionQueue(QueueCore):
         self.settle_gate()
 
     def settle_gate(self) -> None:
-        """Go on, if it drained and nothing is in flight any more."""
+        """Send again, if the queue drained and nothing is in flight any more."""
         if not self.in_flight and self.gate is Gate.DRAINING:
             self.gate = Gate.OPEN
             self.stamp.drained(self)
 
 
 def _place(batch: Any) -> tuple[int, int]:
-    """Order of creation; parts of one batch are numbered in their order."""
+    """Return the sort key of creation; parts of one batch are numbered in their order."""
     return batch.serial, batch.number

@@ -1,7 +1,7 @@
-"""Where to start and stop, partition by partition.
+"""Resolves where to start and stop, partition by partition.
 
-What it is: sans-IO. EARLIEST, LATEST, AtTime, a position or a mapping, as a user gives it, becomes one request a partition; what that is in
-numbers, the adapter asks its brokers, for all partitions at once.
+Sans-IO. EARLIEST, LATEST, AtTime, a position or a mapping, as a user gives it, becomes one request a partition; which offset that is, the
+adapter asks its brokers, for all partitions at once.
 
     given                               partitions                  request of each
     EARLIEST, LATEST, AtTime            all                         the same
@@ -10,7 +10,6 @@ numbers, the adapter asks its brokers, for all partitions at once.
 
 A reader reads the partitions that its start or its stop names; where both do, they must name the same: one without a stop would be read
 for ever, one without a start not at all.
-Must not: know what a number means.
 """
 
 from __future__ import annotations
@@ -33,23 +32,24 @@ def _same(key: TopicPartition) -> TopicPartition:
 
 @dataclass(frozen=True)
 class Resolver:
-    """How one adapter's places are read.
+    """Reads the positions that users give one adapter.
 
     Args:
-        kind: of its positions.
-        normal: a partition as the adapter knows it, where users may name it in several ways.
+        kind: class of its positions.
+        normal: returns a partition as the adapter knows it, where users may name it in several ways.
     """
 
     kind: type[LogOffset] | type[MessageId]
     normal: Callable[[TopicPartition], TopicPartition] = _same
 
     def requests(self, where: Where, partitions: Iterable[TopicPartition], what: str = "start") -> Requests:
-        """What is asked of each partition; of those that `where` names, when it names some.
+        """Return what is requested of each partition; only of those that `where` names, when it names some.
 
         Args:
-            what: told in errors: start, stop, seek.
+            where: as a user gave it. partitions: all that there are. what: named in errors: start, stop, seek.
+
         Raises:
-            OptionError: no place, or one of another partition, topic or kind of broker.
+            OptionError: `where` is no position, or one of another partition, topic or kind of broker.
         """
         every = tuple(partitions)
         given = named(where)
@@ -71,7 +71,7 @@ class Resolver:
         return self.position(key, place, what, " or EARLIEST, LATEST, AtTime")
 
     def position(self, key: TopicPartition, place: object, what: str, else_: str = "") -> Position:
-        """`place` as a position in the partition `key`, where nothing else will do (a commit). Raises OptionError."""
+        """Return `place` as a position in the partition `key`, where nothing else will do (a commit). Raises OptionError."""
         if not isinstance(place, self.kind):
             raise OptionError(f"{what} of {key[0]}[{key[1]}] is {_FORMS[self.kind]}{else_}, not {place!r}", topic=key[0])
         if self.normal((place.topic, place.partition)) != key:
@@ -81,7 +81,7 @@ class Resolver:
         return place
 
     def ranges(self, start: Where, stop: Where | None, partitions: Iterable[TopicPartition]) -> tuple[Requests, Requests]:
-        """The starts and the stops of the partitions that are read; no stops: the log is followed. Raises as `requests` does."""
+        """Return the starts and the stops of the partitions that are read; no stops: the log is followed. Raises as `requests` does."""
         every = tuple(partitions)
         starts = self.requests(start, every, "start")
         if stop is None:
@@ -95,7 +95,7 @@ class Resolver:
 
 
 def named(where: Where | None) -> Mapping[TopicPartition, object] | None:
-    """The partitions that a position or a mapping names, with their places; None for everything else."""
+    """Return the partitions that a position or a mapping names, with their values; None for everything else."""
     if isinstance(where, Position):
         return {(where.topic, where.partition): where}
     return where if isinstance(where, Mapping) else None

@@ -1,14 +1,13 @@
-"""What roles share: one thread at a time, and an end.
+"""Gives roles their common rules: one thread at a time, and an end.
 
-What it is: `Role`, the base of Readers, Consumers and QueueConsumers, each call of which holds the engine's `OneThread`. What only needs
-`with` (producers, admins, clients) derives from `net.closing.Closing` alone.
+`Role` is the base of Readers, Consumers and QueueConsumers, each call of which holds the engine's `OneThread`. Classes that only need
+`with` (producers, admins, clients) derive from `net.closing.Closing` alone.
 
-    close ── another one is closing: waits for it ── closed already: nothing to do ── no call comes in any more (Closed)
+    close ── another close is running: waits for it ── closed already: nothing to do ── no further call is accepted (Closed)
           ── the call that another thread waits in is woken, and ends ── `waits`: until it is over ── `_let_go`
 
-Rules: a close keeps its timeout. One that came to an end, well or with an error, is not done again; one that raised TimedOut because
-another thread did not come out in time, or that a signal handler broke into, may be repeated, and goes on.
-Must not: know what a role does, or read its connections.
+A close keeps its timeout. One that came to an end, with or without an error, is not done again; one that raised TimedOut because another
+thread did not return in time, or that a signal handler interrupted, may be repeated, and continues.
 """
 
 from __future__ import annotations
@@ -24,14 +23,18 @@ from wireproto.net.closing import Closing
 from wireproto.net.task import Steps
 
 WOKEN = 0.1
-"""Seconds after which a call that goes on is woken again: it may have begun to wait behind the first time."""
+"""Seconds after which a call that continues is woken again: it may have begun to wait after the first time."""
 
 
 class Role(Closing):
-    """Base of the roles that belong to one thread at a time."""
+    """Base of the roles that belong to one thread at a time.
+
+    Args:
+        role: its name in errors. loop: the client's loop.
+    """
 
     waits: ClassVar[bool] = False
-    """Whether a close waits for another thread's call: where it must not be taken in the middle (a rebalance, a commit)."""
+    """Whether a close waits for another thread's call: where that must not be interrupted in the middle (a rebalance, a commit)."""
 
     def __init__(self, role: str, loop: Loop) -> None:
         self._name = role
@@ -40,10 +43,14 @@ class Role(Closing):
         self._ended = False
 
     def close(self, timeout: float = 30.0) -> None:
-        """End the role; any thread may ask, and ask again.
+        """End the role; any thread may call it, and repeat it.
+
+        Args:
+            timeout: seconds to wait.
 
         Raises:
-            TimedOut: another thread did not come out of its call in time; close again. What ending raises: it is over all the same.
+            TimedOut: another thread did not return from its call in time; close again. Errors of the end itself: the role is closed all the
+                same.
         """
         deadline = deadline_after(timeout)
         with self._closing.by(deadline) as mine:
@@ -70,10 +77,10 @@ class Role(Closing):
             self._wake()
 
     def _wake(self) -> None:
-        """End the wait of the call that another thread is in: it asks `_still_open` behind it, or meets what is closed by then."""
+        """Wake the call that another thread is in: it calls `_still_open` afterwards, or meets what is closed by then."""
 
     def _still_open(self) -> None:
-        """Raises Closed when another thread has closed the role meanwhile."""
+        """Raise Closed when another thread has closed the role meanwhile."""
         if self._only.closed:
             raise Closed(f"the {self._name} was closed")
 
@@ -83,10 +90,10 @@ class Role(Closing):
         super().__exit__(kind, error, trace)
 
     def _work_failed(self) -> None:
-        """An error ended the `with` block: what was handed out last was not worked on, so that a close commits nothing of it."""
+        """Note that an error ended the `with` block: what was delivered last was not processed, so that a close commits nothing of it."""
 
     def ending(self, timeout: float = 30.0) -> Steps[None]:
-        """`close`, as steps, for a role that no other thread uses."""
+        """Run `close` as steps. For a role that no other thread uses."""
         if self._ended:
             return
         deadline = deadline_after(timeout)
@@ -100,14 +107,14 @@ class Role(Closing):
         self._ended = True
 
     def _letting_go(self, deadline: float) -> Steps[None]:
-        """`_let_go`, as steps: of a role whose `_let_go` waits (`parting`)."""
+        """Run `_let_go` as steps, for a role whose `_let_go` waits (`parting`)."""
         self._let_go(deadline)
         yield from ()
 
     def _let_go(self, deadline: float) -> None:
-        """Give back what the role holds; once more where a signal handler broke into it. Keeps `deadline`."""
+        """Give back what the role holds; called again where a signal handler interrupted it. Keeps `deadline`."""
         raise NotImplementedError
 
     def _is_over(self) -> bool:
-        """Whether an end that raised is one all the same."""
+        """Return whether the role has ended although its end raised."""
         return True

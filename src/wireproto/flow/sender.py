@@ -1,25 +1,23 @@
-"""The Sender: from sealed batches to requests on the right connections, and from answers to outcomes.
+"""Sends batches on the right connections as requests, and sets their outcomes from the replies.
 
-What it is: all partition queues of a producer, or of many, and what is due when. It knows no protocol: a `Wire` says which connection
-a key's batches go to, puts batches into requests, and reads the answers as verdicts; a `Stamp` (flow.queue) numbers batches. Everything
-happens in the thread that calls: one that sends, waits or flushes, the engine's when an answer has come, or a timer (`tick`).
+A `Sender` has all partition queues of a producer, or of many, and keeps when what is due. It knows no protocol: a `Wire` says which
+connection a key's batches go to, puts batches into requests, and reads the replies as verdicts; a `Stamp` (flow.queue) numbers batches.
+Everything happens in the thread that calls: one that sends, waits or flushes, the engine's when a reply has come, or a timer (`tick`).
 
     verdict     the batch
     Stored      is done
     Again       is sent again in its place, with its numbers; `now`: without a pause (the leader is known already)
-    StartOver   the same; the stamp may number all that is left anew
-    Split       goes on in parts, in its place (flow.parts); the whole has its outcome when each has
+    StartOver   the same; the sequencer may number all that is left again
+    Split       is replaced by its parts, in its place (flow.parts); the whole has its outcome when each has
     Refused     fails, and its receipts with it
 
-Who drains: one thread a link at a time. Others that come meanwhile leave a note (`again`) and go their way: nobody ever waits here.
-What is due: `_due` holds the queues that may send now. A queue that waits for an answer comes back with it, one that pauses by the timer,
-one without a link when the wire says `ready`. So no step looks at more queues than have something to do.
-Linger and delivery timeout are the same for all queues of a sender, so the open batches, and those that are not settled, are each in
-order of time, and one timer serves both.
+Draining: one thread a link at a time. Others that come meanwhile set `again` and return: no thread waits here.
+`_due` holds the queues that may send now. A queue that waits for a reply comes back with it, one that pauses by the timer, one without a
+link when the wire calls `ready`. So no step looks at more queues than have something to do. Linger and delivery timeout are the same for
+all queues of a sender, so the open batches, and those that are not settled, are each in order of time, and one timer serves both.
 
-Locks: `_lock` guards the queues and is held for moments; nothing is called under it that could wait. A link's `draining` is tried, never
-waited for, and comes before it.
-May assume: `Wire.transmit` does not wait. Must not: read a clock of its own, or run a user's code under a lock.
+Locks: `_lock` guards the queues and is held for moments; nothing is called under it that could wait, and no user's code. A link's lock
+(`Outlet`) is tried, never waited for, and comes before it. `Wire.transmit` does not wait. Times are those of `clock`.
 """
 
 from __future__ import annotations
@@ -46,21 +44,24 @@ K = TypeVar("K", bound=Hashable)
 
 FOREVER = float("inf")
 CROWDED_PAUSE = 0.005
-"""Seconds until a connection is looked at again that holds much unsent."""
+"""Seconds until a connection with many unsent bytes is looked at again."""
 TURN = 2 << 20
-"""Bytes of records, in more than one batch, that go out before the connection is looked at again."""
+"""Bytes of records, in more than one batch, that are sent before the connection is looked at again."""
 AT_ONCE = 3
-"""So many times in a row a queue that starts over does without a pause."""
+"""Times in a row that a queue starts over without a pause."""
 
 
 class Sender(InterruptRecovery, SenderCore):
-    """See the module. `current`, `opened`, `hurry`, `set_off` and `stored`, what each record sent one by one goes through, are the core's.
+    """Sends the batches of many queues.
+
+    `current`, `opened`, `hurry`, `set_off` and `stored`, which each record sent one by one goes through, are the core's.
 
     Args:
+        wire: the protocol's way of sending. stamp: numbers batches. pace: linger, delivery timeout and pauses.
         make_batch: called with (queue, serial, now): an open batch, with `outcome` (an event: `done`, `set`, `fail`, `wait`) and `queue`.
         arm: called with a time: `tick` is to be called then, or a little later. Of several the earliest counts until it has come; infinity
             says that nothing is due.
-        clock: tells the time. told: the client's log, which hears of what is sent again, and of what failed.
+        clock: returns the time, in seconds. log: the client's log, for what is sent again, and what failed.
     """
 
     def __init__(
@@ -99,17 +100,17 @@ class Sender(InterruptRecovery, SenderCore):
 
     @property
     def lock(self) -> BriefLock:
-        """Held while records are put into an open batch by `current`."""
+        """Return the lock that is held while records are put into an open batch by `current`."""
         lock: BriefLock = self._lock
         return lock
 
     @property
     def due(self) -> bool:
-        """Whether something waits for `drain`."""
+        """Return whether anything waits for `drain`."""
         return bool(self._due)
 
     def queue(self, key: Hashable) -> PartitionQueue:
-        """The queue of a key, a new one if need be. Lock held."""
+        """Return the queue of a key, a new one if need be. Lock held."""
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = PartitionQueue(key, self._stamp)
@@ -117,7 +118,7 @@ class Sender(InterruptRecovery, SenderCore):
 
     @unbroken
     def current_of(self, key: Hashable, lane: Hashable) -> Any:
-        """As `current`: of several open batches of the key the one for this lane; they are sealed together."""
+        """Return the open batch of a key for one lane, where a key has several; they are sealed together. Else as `current`."""
         queue = self._queues.get(key) or self.queue(key)
         batch = queue.beside.get(lane)
         if batch is None:
@@ -130,14 +131,14 @@ class Sender(InterruptRecovery, SenderCore):
 
     @unbroken
     def seal(self, key: Hashable) -> None:
-        """No more records into the open batch of a key. Lock held; `drain` sends it."""
+        """Seal the open batch of a key; `drain` sends it. Lock held."""
         queue = self._queues.get(key)
         if queue is not None:
             self._seal(queue)
 
     @unbroken
     def discard(self, key: Hashable) -> None:
-        """Drop the open batch of a key, records and all: they were never taken. Lock held."""
+        """Drop the open batch of a key with its records, which were never taken. Lock held."""
         batch = self._queues[key].open
         if batch is not None:
             self._take_out(batch)
@@ -152,12 +153,12 @@ class Sender(InterruptRecovery, SenderCore):
                 self._alive.pop(batch, None)
 
     def _stays(self, queue: PartitionQueue) -> None:
-        """It cannot leave now: what is open takes records for a while longer only. Lock held."""
+        """Note that a queue cannot send now: its open batch takes records for a limited time only. Lock held."""
         if (until := self._held_back.add(queue)) is not None:
             self._wake_at(until)
 
     def _note(self, queue: PartitionQueue) -> None:
-        """The queue has something to send: where it waits until it can. Lock held."""
+        """Note that a queue has something to send, where it waits until it can. Lock held."""
         if queue.key in self._unlinked or (queue.held_until and queue.key in self._paused):
             self._stays(queue)
             return
@@ -168,7 +169,7 @@ class Sender(InterruptRecovery, SenderCore):
 
     @unbroken
     def _set_off_all(self, queue: PartitionQueue, batch: Any) -> None:
-        """`set_off`, where other batches of its key are open, too: they leave with it."""
+        """Send as `set_off` does, where other batches of the key are open, too: they are sent with it."""
         with self._lock:
             if not batch.sealed:
                 self._seal(queue)
@@ -177,7 +178,7 @@ class Sender(InterruptRecovery, SenderCore):
 
     @unbroken
     def release(self, batches: Iterable[Any]) -> None:
-        """These do not wait for more records, but take them until they may leave."""
+        """End the linger of these batches; they take records until they can be sent."""
         with self._lock:
             for batch in batches:
                 if batch.queue.open is batch and self._lingering.pop(batch, self) is None:
@@ -186,14 +187,14 @@ class Sender(InterruptRecovery, SenderCore):
 
     @unbroken
     def hurry_all(self) -> None:
-        """Room is short, or somebody flushes: no open batch waits for more records."""
+        """End the linger of all open batches, since memory is short, or a flush waits."""
         with self._lock:
             for batch in list(self._lingering):
                 self._seal(batch.queue)
         self.drain()
 
     def flushing(self, deadline: float, mine: Callable[[Any], bool], *, topic: str | None = None) -> Steps[None]:
-        """Send all batches for which `mine` holds, and wait until each has an outcome, whichever. Raises TimedOut."""
+        """Send all batches for which `mine` holds, and wait until each has an outcome, of any kind. Raises TimedOut."""
         began = self._clock()
         for batch in self.hurried(mine):
             if batch.count and not batch.outcome.done and not (yield batch.outcome, deadline):
@@ -202,7 +203,7 @@ class Sender(InterruptRecovery, SenderCore):
 
     @unbroken
     def hurried(self, mine: Callable[[Any], bool]) -> list[Any]:
-        """Send these batches now."""
+        """Send these batches now; returns those that are not settled."""
         with self._lock:
             left = [batch for batch in self._alive if mine(batch)]
             for queue in [batch.queue for batch in left if not batch.sealed]:
@@ -211,24 +212,30 @@ class Sender(InterruptRecovery, SenderCore):
         return left
 
     def unsettled(self, mine: Callable[[Any], bool]) -> list[Any]:
-        """The batches that have no outcome yet, oldest first. Without the lock: a producer that is collected asks from wherever it was."""
+        """Return the batches that have no outcome yet, oldest first.
+
+        Without the lock: the garbage collector may call it for a producer, in any thread.
+        """
         return [batch for batch in list(self._alive) if mine(batch)]
 
     def flying(self, keys: Iterable[K]) -> set[K]:
-        """Those of these keys that wait for an answer."""
+        """Return which of these keys have a batch in flight."""
         with self._lock:
             return {key for key in keys if key in self._queues and self._queues[key].in_flight}
 
     @unbroken
     def abandon(self, mine: Callable[[Any], bool], why: WireprotoError) -> None:
-        """All batches for which `mine` holds fail. What is in flight may be stored all the same, and its queue goes on after its answer."""
+        """Fail all batches for which `mine` holds.
+
+        What is in flight may be stored all the same, and its queue continues after its reply.
+        """
         with self._lock:
             gone = [part for batch in list(self._alive) if mine(batch) for part in self._take_out(batch)]
         self._fail((batch, why) for batch in gone)
 
     @unbroken
     def fail(self, keys: Iterable[Hashable], why: WireprotoError) -> None:
-        """These queues end: what they hold fails, and so does what is sent there later."""
+        """End these queues: what they hold fails, and so does what is sent there later."""
         gone: list[Any] = []
         with self._lock:
             for key in keys:
@@ -239,8 +246,11 @@ class Sender(InterruptRecovery, SenderCore):
 
     @unbroken
     def leave(self, keys: Iterable[Hashable] = ()) -> None:
-        """Who sent by it is closed: forget these keys, which are nobody else's, and, where no batch is left, stop the timer. It is set for
-        the end of what was acknowledged long since, and would keep the sender, with all that this knows, until then."""
+        """Forget these keys, which no other producer uses, and, where no batch is left, stop the timer.
+
+        Called when a producer is closed. The timer is set for the end of what was acknowledged long since, and would keep the sender alive,
+        with all that it refers to, until then.
+        """
         with self._lock:
             for key in keys:
                 for queues in (self._queues, self._due, self._paused, self._unlinked):
@@ -251,7 +261,7 @@ class Sender(InterruptRecovery, SenderCore):
                 self._arm(FOREVER)
 
     def _take_out(self, batch: Any) -> list[Any]:
-        """It is sent no more: what fails with it, itself or its parts. Lock held."""
+        """Stop sending a batch; returns what fails with it: itself or its parts. Lock held."""
         self._alive.pop(batch, None)
         self._lingering.pop(batch, None)
         gone = list(self._pieces(batch))
@@ -260,7 +270,7 @@ class Sender(InterruptRecovery, SenderCore):
         return gone
 
     def _pieces(self, batch: Any) -> Iterator[Any]:
-        """The batch, or its parts."""
+        """Yield the batch, or its parts."""
         parts = self._parted.get(batch)
         if parts is None:
             yield batch
@@ -272,7 +282,7 @@ class Sender(InterruptRecovery, SenderCore):
 
     @unbroken
     def drain(self) -> None:
-        """Send what may leave now."""
+        """Send what can be sent now."""
         while self._due:
             progress = False
             for outlet in self._links():
@@ -283,7 +293,7 @@ class Sender(InterruptRecovery, SenderCore):
             self._ask_for_links()
 
     def _links(self) -> list[Outlet]:
-        """The links that due queues go to; those without one wait apart."""
+        """Return the links that due queues go to; queues without one are put aside."""
         now = self._clock()
         found: dict[int, Outlet] = {}
         with self._lock:
@@ -301,7 +311,7 @@ class Sender(InterruptRecovery, SenderCore):
         return list(found.values())
 
     def _sendable(self, queue: PartitionQueue, now: float) -> bool:
-        """Whether something of a due queue may leave; takes it off `_due` when not. Lock held."""
+        """Return whether something of a due queue may be sent; takes it off `_due` when not. Lock held."""
         batch = queue.ready[0] if queue.ready else queue.open
         if batch is None or queue.gate is Gate.FAILED:
             del self._due[queue.key]
@@ -331,7 +341,7 @@ class Sender(InterruptRecovery, SenderCore):
             self._wire.want(wanted)
 
     def _drain_link(self, outlet: Outlet) -> bool:
-        """Whether anything was sent, or somebody else sends."""
+        """Send on one link until nothing is due; returns whether anything was sent. Returns at once while another thread sends on it."""
         sent = False
         outlet.again = True
         while outlet.again and outlet.try_take():
@@ -351,8 +361,10 @@ class Sender(InterruptRecovery, SenderCore):
         return sent
 
     def _take(self, link: Any, batches: list[Any]) -> None:
-        """Fill `batches` with at most one of each due queue of this link, those that waited longest first, and with no more than a turn's
-        bytes: what is due of many queues may be all that the producer holds, and `transmit` has no room for that."""
+        """Fill `batches` with at most one of each due queue of this link, those that waited longest first, and at most a turn's bytes.
+
+        What is due of many queues may be all that the producer holds, and `transmit` has no room for that.
+        """
         now = self._clock()
         held = 0
         with self._lock:
@@ -381,7 +393,7 @@ class Sender(InterruptRecovery, SenderCore):
             batches.sort(key=_created)
 
     def _send_some(self, link: Any) -> bool:
-        """Send a batch of each queue that has one; whether there were any."""
+        """Send a batch of each queue that has one; returns whether there were any."""
         batches: list[Any] = []
         self._take(link, batches)
         if not batches:
@@ -402,13 +414,13 @@ class Sender(InterruptRecovery, SenderCore):
 
     @unbroken
     def answered(self, outcomes: Sequence[tuple[Any, Verdict]]) -> None:
-        """What a request's answer, or the want of one, means for its batches; then what may leave now. A second time it changes nothing."""
+        """Settle the batches of a request by its reply, or the lack of one; then send what is due. A second call changes nothing."""
         self.settle(outcomes)
         self.drain()
 
     @unbroken
     def settle(self, outcomes: Sequence[tuple[Any, Verdict]]) -> None:
-        """As `answered`, without sending anything: for `Wire.transmit`, where nothing is answered."""
+        """Settle batches as `answered` does, without sending: for `Wire.transmit`, where there is no reply."""
         now = self._clock()
         stored: list[tuple[Any, Any]] = []
         failed: list[tuple[Any, WireprotoError]] = []
@@ -425,7 +437,7 @@ class Sender(InterruptRecovery, SenderCore):
                     self._note(queue)
         if stored:
             self._wire.settled([batch for batch, _ in stored])
-        for batch, base in stored:  # last: who waits for it finds the rest done
+        for batch, base in stored:  # last: a caller that waits for it finds the rest done
             batch.outcome.set(base)
         if self._log is not None and len(stored) < len(outcomes):
             for batch, verdict in outcomes:
@@ -434,7 +446,11 @@ class Sender(InterruptRecovery, SenderCore):
         self._fail(failed)
 
     def unreached(self, key: Hashable, why: WireprotoError, to: Elsewhere | None) -> None:
-        """No link was found for this key: it is asked for again after a pause, but for what may go by another one (`to`, as in `Again`)."""
+        """Note that no link was found for this key: it is requested again after a pause.
+
+        Args:
+            to: as in `Again`: batches that may go by another key do so at once.
+        """
         with self._lock:
             queue = self.queue(key)
             now = self._clock()
@@ -444,19 +460,19 @@ class Sender(InterruptRecovery, SenderCore):
         self.ready((key,))
 
     def met(self, keys: Iterable[Hashable], why: WireprotoError) -> None:
-        """What keeps these waiting, for a TimedOut to tell."""
+        """Note what keeps these queues waiting, for the text of a TimedOut."""
         with self._lock:
             now = self._clock()
             for key in keys:
                 self.queue(key).meets(why, now)
 
     def move(self, key: Hashable, to: Elsewhere) -> None:
-        """What this key holds and has not sent goes by the keys that `to` says. Lock held; `drain` sends it."""
+        """Move what this key holds and has not sent to the keys that `to` returns; `drain` sends it. Lock held."""
         self._unlinked.pop(key, None)
         self._move(self.queue(key), to)
 
     def _move(self, queue: PartitionQueue, to: Elsewhere | None) -> None:
-        """What is ready goes by the keys that `to` says. Lock held."""
+        """Move the ready batches to the keys that `to` returns. Lock held."""
         if to is None:
             return
         self._seal(queue)
@@ -469,7 +485,7 @@ class Sender(InterruptRecovery, SenderCore):
                 self._note(other)
 
     def _unstored(self, queue: PartitionQueue, batch: Any, verdict: Verdict, now: float) -> list[tuple[Any, WireprotoError]]:
-        """All verdicts but Stored; the batches that fail by it. Lock held."""
+        """Apply all verdicts but Stored; returns the batches that fail by it. Lock held."""
         if isinstance(verdict, Again):
             queue.meets(verdict.why, now)
             pause = 0.0 if verdict.now else self._pause(queue)
@@ -477,7 +493,7 @@ class Sender(InterruptRecovery, SenderCore):
             self._move(queue, verdict.to)
         elif isinstance(verdict, StartOver):
             queue.meets(verdict.why, now)
-            oldest = queue.oldest() is batch  # what is behind another one fits no more than that does
+            oldest = queue.oldest() is batch  # a batch behind another one is out of order for the same reason
             pause = 0.0 if queue.failures < AT_ONCE or not oldest else self._pause(queue)
             queue.start_over(batch, now, pause)
             queue.failures += oldest and not pause
@@ -492,7 +508,7 @@ class Sender(InterruptRecovery, SenderCore):
         return []
 
     def _ended(self, whole: Any) -> None:
-        """Each of its parts has its outcome."""
+        """Set the outcome of a batch each of whose parts has its own."""
         with self._lock:
             parts = self._parted.pop(whole, None)
             self._alive.pop(whole, None)
@@ -504,7 +520,7 @@ class Sender(InterruptRecovery, SenderCore):
         return self.pace.backoff.delay(queue.failures + 1)
 
     def _fail(self, failures: Iterable[tuple[Any, WireprotoError]]) -> None:
-        """Who is woken, by an outcome or by room, finds all of these failed, and the failure noted that a flush tells."""
+        """Fail batches; their errors are noted for a flush before any caller is woken, by an outcome or by room."""
         failures = list(failures)
         new = [(batch, why) for batch, why in failures if not batch.outcome.done]
         for batch, why in new:
@@ -521,7 +537,7 @@ class Sender(InterruptRecovery, SenderCore):
 
     @unbroken
     def ready(self, keys: Iterable[Hashable] | None = None) -> None:
-        """Links or numbers may be there now for these keys (None: for all that lack one)."""
+        """Note that links or numbers may be there now for these keys (None: for all that lack one)."""
         with self._lock:
             for key in list(self._unlinked) if keys is None else keys:
                 queue = self._unlinked.pop(key, None)
@@ -535,7 +551,7 @@ class Sender(InterruptRecovery, SenderCore):
             self._outlets.pop(id(link), None)
 
     def tick(self) -> None:
-        """The timer."""
+        """Run the timer: expire batches, end lingers and pauses, and send."""
         self._armed = FOREVER
         if self.broken:
             self._mend()
@@ -544,14 +560,14 @@ class Sender(InterruptRecovery, SenderCore):
             oldest = next(iter(self._alive), None)
             ends = FOREVER if oldest is None else oldest.created + self.pace.delivery_timeout
             if now < ends and not (self._lingering or self._paused or self._due or self._held_back):
-                self._wake_at(ends)  # all that lingered when it was set is on its way; under the lock, or it would undo a `leave`
+                self._wake_at(ends)  # all that lingered when it was set is sent; under the lock, or it would undo a `leave`
                 return
             expired = list(self._overdue(now))
             while self._lingering:
                 batch = next(iter(self._lingering))
                 if now < batch.created + self.pace.linger:
                     break
-                if batch.count and not batch.queue.beside:  # it takes records until it may leave
+                if batch.count and not batch.queue.beside:  # it takes records until it can be sent
                     del self._lingering[batch]
                     self._note(batch.queue)
                 else:
@@ -570,7 +586,7 @@ class Sender(InterruptRecovery, SenderCore):
                 self._wake_at(self.wakeup())
 
     def _overdue(self, now: float) -> Iterator[Any]:
-        """Batches whose delivery timeout is over, taken out; what is in flight is given up all the same. Lock held."""
+        """Take out and yield the batches whose delivery timeout is over, also those in flight. Lock held."""
         while self._alive:
             batch = next(iter(self._alive))
             if now < batch.created + self.pace.delivery_timeout:
@@ -580,7 +596,7 @@ class Sender(InterruptRecovery, SenderCore):
                 yield from gone
 
     def wakeup(self) -> float:
-        """When something is due next: a linger, the end of a pause, an expiry. Infinity when nothing is. Lock held."""
+        """Return when something is due next: a linger, the end of a pause, an expiry. Infinity when nothing is. Lock held."""
         soonest = FOREVER
         first = next(iter(self._alive), None)
         if first is not None:

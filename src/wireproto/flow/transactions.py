@@ -1,20 +1,20 @@
-"""Transactions: work that all happens or none of it does, one after the other under one name.
+"""Runs transactions, one after the other under one name: all records and positions of a transaction take effect, or none.
 
-What it is: `Transactions`, the role, and `Transaction`, one of its turns: which steps follow which, what each call may do in each state,
-and what receipts learn. How records leave and what a coordinator is told, the protocol's own classes say.
+`Transactions` is the role, and `Transaction` one transaction of it: the order of its steps, what each call may do in each state, and what
+receipts learn. How records are sent and what a coordinator is asked is up to the protocol's own classes.
 
     begin ──▶ open ──commit──▶ flushing ──▶ ending ──▶ committed
-               │  ╲               │ time-out: still to be committed, or aborted
+               │  ╲               │ timeout: still to be committed, or aborted
                │   a record fails, positions are refused (`fails`): only abort is left
                └────abort───▶ dropping, landing ──▶ ending ──▶ aborted
 
-    `ending` is a task of the client: once the coordinator may have been told, nobody's time-out and no exception takes that back. Who waits
-    for it and gives up may wait again, by the same call; `begin` does so first. It goes on with a
-    commit that was given up while flushing, too.
+    `ending` is a task of the client: once the coordinator may have got the request, no timeout and no exception takes that back. A caller
+    that waits for it and gives up may wait again, by the same call; `begin` does so first. It also continues a commit that was given up
+    while flushing.
 
     `hand_over` flushes, too, and leaves the end to another client: that of a program which ends many of them as one.
 
-May be shared by threads: any may send; those that send are done before one commits. May assume: the hooks. Must not: know a protocol.
+Shared by threads: any thread may send; those that send have returned before one commits.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ P = TypeVar("P", bound=Any)
 
 
 class State(Enum):
-    """How far a transaction is."""
+    """The state of a transaction."""
 
     OPEN = "open"
     COMMITTING = "being committed"
@@ -57,9 +57,10 @@ class Transaction(Generic[P]):
     """One transaction. Made by `Transactions.begin`; in a `with` block it commits at the end, and is rolled back by an exception.
 
     Attributes:
-        state: how far it is. problem: what has to roll it back, or None.
-        over: the event of its end; it fails with what its records come to.
-        outcome: the event of those who wait for what its records come to: its end, or before that what makes a commit impossible.
+        state: see `State`. problem: the error that makes a commit impossible, or None.
+        over: the event of its end; it fails with the error that its records' receipts raise.
+        outcome: the event for callers that wait for the outcome of its records: its end, or before that an error that makes a commit
+            impossible.
     """
 
     def __init__(self, work: Transactions[P]) -> None:
@@ -69,8 +70,8 @@ class Transaction(Generic[P]):
         self.problem: WireprotoError | None = None
         self.over = Event(work.loop)
         self.outcome = Event(work.loop)
-        self._decided: bool | None = None  # whether its coordinator is to be told, or was, of a commit or an abort: there is no way back
-        self._failure: WireprotoError | None = None  # what its end came to instead
+        self._decided: bool | None = None  # True: its coordinator is to commit, or was asked to; False: to abort. Final. None: undecided
+        self._failure: WireprotoError | None = None  # the error that it ended with
         self._only = OneThread("end of a transaction", work.loop)
 
     def __repr__(self) -> str:
@@ -89,10 +90,16 @@ class Transaction(Generic[P]):
         partition: int | None = None,
         timeout: float = 30.0,
     ) -> Receipt:
-        """As `wireproto.roles.Producer.send`. The receipt knows the record's position when the transaction is committed.
+        """Take one record; returns at once unless the send buffer is full. The receipt has the position when the transaction is committed.
+
+        Args:
+            value: bytes of the record, or None for null where the broker has it. topic: its name. key: bytes or None.
+            headers: pairs of name and bytes. timestamp: milliseconds since 1970, None: now. partition: number, None: by the key.
+            timeout: seconds to look the topic up, and to wait for room in the send buffer.
 
         Raises:
-            Aborted: it has to be rolled back, for the reason that is told. UsageError: it is over.
+            Aborted: the transaction has to be rolled back; `__cause__` says why. UsageError: it is over.
+            ValueUnsupported, BufferFull, Closed: see `wireproto.roles.Producer.send`.
         """
         self.check()
         return self._work.topics.send(
@@ -102,12 +109,30 @@ class Transaction(Generic[P]):
     def send_batch(
         self, columns: Any, *, topic: str | None = None, partition: int | None = None, timeout: float = 30.0
     ) -> Sequence[Receipt]:
-        """As `wireproto.roles.Producer.send_batch`, to a topic, or each row to the one that its column ``topic`` names."""
+        """Take many records, all for `topic`, or each for the topic that its column ``topic`` names.
+
+        Args:
+            columns: as for `wireproto.roles.Producer.send_batch`, with a column ``topic`` where `topic` is None.
+            topic: its name, or None. partition: number, for all rows; None: by column or key.
+            timeout: seconds to look the topics up, and to wait for room in the send buffer.
+
+        Raises:
+            Aborted: the transaction has to be rolled back; `__cause__` says why. UsageError: it is over.
+            ValueUnsupported, BufferFull, Closed: see `wireproto.roles.Producer.send_batch`.
+        """
         self.check()
         return self._work.topics.send_batch(columns, topic=topic, partition=partition, timeout=timeout)
 
     def producer(self, topic: str, timeout: float = 30.0) -> P:
-        """The producer of one topic: it sends in whichever transaction is open, and is the same in each."""
+        """Return the producer of one topic: it sends in whichever transaction is open, and is the same in each.
+
+        Args:
+            topic: its name. timeout: seconds to look the topic up.
+
+        Raises:
+            Aborted: the transaction has to be rolled back. UsageError: it is over.
+            TimedOut, TransportError, BrokerError: the topic could not be looked up. Closed.
+        """
         self.check()
         made: P = self._work.topics.to(topic, timeout)
         return made
@@ -116,51 +141,67 @@ class Transaction(Generic[P]):
     def commit_positions(
         self, consumer: Any, positions: Mapping[TopicPartition, Position] | None = None, *, timeout: float = 30.0
     ) -> Steps[None]:
-        """Have the consumer's group go on from there when the transaction commits.
+        """Have the consumer's group continue from these positions when the transaction commits.
 
         Args:
             consumer: a member of a group of the same cluster that does not commit by itself.
-            positions: as for its own `commit`; None: all that its polls have handed out.
+            positions: as for its own `commit`; None: behind all that its polls have returned.
+            timeout: seconds to wait for the group's coordinator.
+
         Raises:
             Aborted: the group has moved on, or took too long: roll back, `rewind` the consumer, and begin again.
+            UsageError: the transaction is over. TimedOut, Closed.
         """
         self.check()
         try:
             yield from self._work.storing_positions(self, consumer, positions, deadline_after(timeout))
         except WireprotoError:
             raise
-        except BaseException:  # a signal handler's, a cancellation: nobody knows which of them the coordinator has
+        except BaseException:  # a signal handler's, a cancellation: it is unknown which positions the coordinator has
             self.fails(Aborted("commit_positions was broken off"))
             raise
 
     def check(self) -> None:
-        """Raises what stands in the way of doing anything more in it."""
+        """Raise the error that keeps more work out: UsageError when it is over, Aborted when it has to be rolled back."""
         if self.state is not State.OPEN:
             raise UsageError(f"the transaction is {self.state.value}: begin another one")
         if self.problem is not None:
             raise self.lost("the transaction has to be rolled back")
 
     def fails(self, why: WireprotoError) -> None:
-        """It cannot be committed any more. Any thread; the first reason stays."""
+        """Note that it cannot be committed any more. Any thread; the first reason stays.
+
+        Args:
+            why: the reason.
+        """
         if self.problem is None and self._decided is None and self.state in (State.OPEN, State.COMMITTING):
             self.problem = why
             self.outcome.set()
 
     def lost(self, text: str) -> Aborted:
-        """What is raised because of `problem`."""
+        """Make the error that is raised because of `problem`, which is its `__cause__`.
+
+        Args:
+            text: what the error says, before the reason.
+        """
         why = self.problem
         made = Aborted(f"{text}: {why}" if why is not None else text)
         made.__cause__ = why
         return made
 
-    # --- what its records come to ---
+    # --- the outcome of its records ---
 
     def await_record(self, stored: Event, deadline: float) -> None:
-        """Wait until it is known what a record comes to; `stored` is the event of its being stored, or of what it failed with.
+        """Wait until the outcome of a record is known.
+
+        Args:
+            stored: the event of the record's batch: stored, or the error that it failed with. deadline: `time.monotonic()` value.
 
         Raises:
-            Aborted, or what the end came to instead of a commit, for a record that was stored. Of one that was not its place tells why.
-            TimedOut: that is not known yet.
+            Aborted, or the error of the end in place of a commit, for a record that was stored. For one that failed nothing is raised here:
+            its
+                receipt raises its own error.
+            TimedOut: the outcome is not known yet.
         """
         for event in (stored, self.outcome):
             try:
@@ -174,14 +215,14 @@ class Transaction(Generic[P]):
         self.check_outcome()
 
     def check_outcome(self) -> None:
-        """Behind `outcome`: raises what stored records come to, unless they are committed."""
+        """Raise the error of its stored records, unless they are committed; called when `outcome` is known."""
         if isinstance(self.over.error, WireprotoError):
             raise fresh(self.over.error)
         if not self.over.done:
             raise self.lost("the transaction has to be rolled back")
 
     def check_stored(self) -> None:
-        """Raises Aborted where something of it was refused and its end has not told of that: for who flushes."""
+        """Raise Aborted where something of it was refused and its end has not raised that yet; for a flush."""
         if self.problem is not None and self.state in (State.OPEN, State.COMMITTING):
             raise self.lost("the transaction has to be rolled back")
 
@@ -189,17 +230,21 @@ class Transaction(Generic[P]):
 
     @property
     def ended(self) -> bool:
-        """Whether it is known how it ended."""
+        """Return whether it is known how it ended."""
         return self.over.done
 
     @operation
     def commit(self, *, timeout: float = 30.0) -> Steps[None]:
-        """Wait until all of it is stored, and have it seen.
+        """Wait until all of it is stored, and commit it.
+
+        Args:
+            timeout: seconds to wait.
 
         Raises:
-            Aborted: it was rolled back instead; `__cause__` tells why. Fenced: somebody else goes on under this name.
-            OutcomeUnknown: see the class. TimedOut: it is not over; commit again, which goes on with it. Where not all records were stored
-            yet it may be aborted as well.
+            Aborted: it was rolled back instead; `__cause__` says why. Fenced: another program uses this transactional name.
+            OutcomeUnknown: see the class. UsageError: it was aborted, or handed over.
+            TimedOut: it is not over; the next call of `commit` continues it. Where not all records were stored yet it may be aborted as
+                well.
         """
         with self._only:
             deadline = deadline_after(timeout)
@@ -210,7 +255,7 @@ class Transaction(Generic[P]):
             yield from self._end(deadline, commit=self.state in (State.COMMITTING, State.COMMITTED))
 
     def _flush(self, deadline: float) -> Steps[None]:
-        """All that was sent is stored; or it is rolled back, and Aborted raised."""
+        """Wait until all that was sent is stored; if that fails, roll back and raise Aborted."""
         if self.state is State.ABORTING:
             raise UsageError("the transaction is being rolled back")
         with self._work.lock:
@@ -225,16 +270,20 @@ class Transaction(Generic[P]):
 
     @operation
     def hand_over(self, *, timeout: float = 30.0) -> Steps[Any]:
-        """Wait until all of it is stored, and leave its end to another client, whose admin's `end_transactions` takes what is returned.
+        """Wait until all of it is stored, and leave its end to another client, whose admin's `end_transactions` takes the returned handle.
 
         Nothing more can be done in it here; on Kafka, nor in another one of this name. Its receipts do not learn their positions. Until it
-        is ended readers of committed records wait behind it, and when `transaction_timeout` is over it is rolled back.
+        is ended, readers of committed records wait behind it, and when `transaction_timeout` is over it is rolled back.
+
+        Args:
+            timeout: seconds to wait.
 
         Returns:
-            what its end takes, which can be pickled; None: nothing was put into it, so that it is over.
+            the handle, which can be pickled; None: nothing was put into it, so that it is over.
+
         Raises:
-            Aborted: it was rolled back instead; `__cause__` tells why. TimedOut: not all of it is stored yet: again, or `abort`.
-            UsageError: it is over, or has been handed over before.
+            Aborted: it was rolled back instead; `__cause__` says why. TimedOut: not all of it is stored yet: call again, or `abort`.
+            UsageError: it is over, or has been handed over before, or this protocol's transactions cannot be handed over.
         """
         with self._only:
             if self._decided is not None:
@@ -250,10 +299,14 @@ class Transaction(Generic[P]):
 
     @operation
     def abort(self, *, timeout: float = 30.0) -> Steps[None]:
-        """Roll it back: what was not sent yet is not sent, and what was is never seen.
+        """Roll it back: what was not sent yet is not sent, and what was sent is never visible to readers of committed records.
+
+        Args:
+            timeout: seconds to wait.
 
         Raises:
-            Fenced: it is rolled back, and somebody else goes on under this name. TimedOut: it is not over; abort again.
+            Fenced: it is rolled back, and another program uses this transactional name. TimedOut: it is not over; the next `abort`
+                continues.
             UsageError: it was committed, or may have been.
         """
         with self._only:
@@ -265,12 +318,12 @@ class Transaction(Generic[P]):
             yield from self._end(deadline, commit=False)
 
     def _drop(self, deadline: float) -> Steps[None]:
-        """Nothing of it is on its way any more."""
+        """Fail what was not sent, and wait until nothing of it is in flight."""
         self.refuse()
         yield from self._work.dropping(self, self.lost("the transaction was rolled back"), deadline)
 
     def refuse(self) -> None:
-        """It is to be rolled back: nothing more goes in. Nothing happens once its coordinator may have been told of an end."""
+        """Accept nothing more: it is to be rolled back. Does nothing once its coordinator may have got the request to end it."""
         with self._work.lock:
             if self._decided is None and self.state in (State.OPEN, State.COMMITTING):
                 self.state = State.ABORTING
@@ -279,7 +332,7 @@ class Transaction(Generic[P]):
         if self._decided is None:
             self._decided = commit
         if not self.ended:
-            # of a key, so that a signal handler which breaks in here leaves one that is found, and none that is begun twice
+            # under a key, so that after an interruption by a signal handler the task is found again, and not begun twice
             ender = self._tasks.shared(("ending", id(self)), self._ending, f"ending a transaction of {self._work.name!r}")
             if not (yield ender, deadline):
                 raise TimedOut(f"the transaction is {self.state.value}, but its coordinator has not answered in time")
@@ -287,9 +340,9 @@ class Transaction(Generic[P]):
             raise fresh(self._failure)
 
     def _ending(self) -> Steps[None]:
-        """The task: the coordinator's word, and what everybody learns of it."""
+        """Run the task that ends it: ask the coordinator, and set the outcome."""
         if self.ended:
-            return  # by the task before, just now
+            return  # an earlier task has just ended it
         commit = bool(self._decided)
         try:
             yield from self._work.ending(self, commit)
@@ -326,22 +379,26 @@ class Transaction(Generic[P]):
             raise
 
     def _broken_off(self, why: BaseException) -> None:
-        """Roll back what was to be committed, unless its coordinator may have been asked for that."""
+        """Roll back what was to be committed, unless its coordinator may have been asked to commit it."""
         if self._decided is None:
             self._tasks.drive(self._rolling_back(why, INTERRUPTED), NEVER)  # it keeps the time
 
     @operation
     def leaving(self, error: BaseException | None) -> Steps[None]:
-        """The end of a block: a commit, or a rollback because of `error`."""
+        """End a `with` block: commit, or roll back because of `error`. Does nothing after a `commit` or `abort`.
+
+        Args:
+            error: the exception that ended the block, or None.
+        """
         if self._decided is not None:
-            return  # it was committed or aborted by hand
+            return  # the block has called `commit` or `abort` itself
         if error is None:
             yield from self._leave()
             return
         yield from self._rolling_back(error, self._work.timeout if isinstance(error, Exception) else INTERRUPTED)
 
     def _rolling_back(self, error: BaseException, timeout: float) -> Steps[None]:
-        """Because of `error`, which tells where that fails as well."""
+        """Roll back because of `error`, which gets a note if that fails as well."""
         try:
             yield from steps(self.abort)(timeout=timeout)
         except WireprotoError as why:
@@ -360,14 +417,14 @@ class Transaction(Generic[P]):
 
 
 class Transactions(Closing, Generic[P]):
-    """What a client's `transactions` returns.
+    """Transactions under one name; what a client's `transactions` returns.
 
     Args:
-        runtime: the client's. name: the transactional name. timeout: seconds for what the end of a `with` block waits for.
+        runtime: the client's. name: the transactional name. timeout: seconds that the end of a `with` block waits.
         lock: held while records are put into open batches.
 
     Attributes:
-        topics: the producers of what is sent. now: the transaction that is open, or was last.
+        topics: the producers of the records. now: the transaction that is open, or was last. fence: the error of a fenced name, or None.
     """
 
     topics: TopicsProducer[P]
@@ -385,11 +442,16 @@ class Transactions(Closing, Generic[P]):
 
     @operation
     def begin(self, *, timeout: float = 30.0) -> Steps[Transaction[P]]:
-        """The next transaction. Goes on with the end of the one before, where its `commit` or `abort` was given up, and waits for it.
+        """Begin the next transaction.
+
+        It first continues the end of the one before, where its `commit` or `abort` was given up, and waits for that.
+
+        Args:
+            timeout: seconds to wait.
 
         Raises:
-            what the commit of the one before came to instead, Aborted say: then the next `begin` begins.
-            UsageError: one is open. Fenced: somebody else goes on under this name. Closed, TimedOut.
+            the error that the commit of the one before ended with, Aborted for instance: then the next call of `begin` begins.
+            UsageError: one is open. Fenced: another program uses this transactional name. Closed, TimedOut.
         """
         self._usable()
         deadline = deadline_after(timeout)
@@ -409,7 +471,7 @@ class Transactions(Closing, Generic[P]):
             raise fresh(self.fence)
 
     def _settle(self, deadline: float) -> Steps[None]:
-        """The end of the one before, if it has been left to end: a commit that was given up is one still, unless a record failed."""
+        """Wait for the end of the transaction before. A commit that was given up is continued, unless a record failed."""
         before = self.now
         if before is None or before.ended:
             return
@@ -426,14 +488,18 @@ class Transactions(Closing, Generic[P]):
                 raise
 
     def fenced(self, why: WireprotoError) -> Fenced:
-        """What is raised from now on: somebody else goes on under this name."""
+        """Note that another program uses this transactional name; returns the error that is raised from now on.
+
+        Args:
+            why: the broker's error.
+        """
         made = Fenced(f"another program goes on under the transactional name {self.name!r}: {why}")
         made.__cause__ = why
         self.fence = made
         return made
 
     def open_turn(self) -> Transaction[P]:
-        """The open transaction, for a new batch; raises what keeps records out. Under the lock."""
+        """Return the open transaction, for a new batch; raises the error that keeps records out. Under the lock."""
         turn = self.now
         if turn is None or self._closed:
             raise UsageError("no transaction is open: begin one")
@@ -441,12 +507,19 @@ class Transactions(Closing, Generic[P]):
         return turn
 
     def under_way(self) -> bool:
-        """Whether there is a transaction that may still be committed, as far as is known."""
+        """Return whether there is a transaction that may still be committed, as far as is known."""
         turn = self.now
         return turn is not None and turn.state in (State.OPEN, State.COMMITTING) and turn.problem is None
 
     def close(self, timeout: float = 30.0) -> None:
-        """Roll back what is open, and take no more."""
+        """Roll back an open transaction, and begin no more.
+
+        Args:
+            timeout: seconds to wait.
+
+        Raises:
+            TimedOut: the transaction is not over. Fenced, UsageError: see `Transaction.abort`. Errors of closing the producers.
+        """
         if self._closed:
             return
         deadline = deadline_after(timeout)
@@ -456,7 +529,11 @@ class Transactions(Closing, Generic[P]):
             self.part(deadline)
 
     def leaving(self, deadline: float) -> Steps[None]:
-        """Take no more, and roll back what is open."""
+        """Begin no more transactions, and roll back an open one. Steps.
+
+        Args:
+            deadline: `time.monotonic()` value.
+        """
         self._closed = True
         turn = self.now
         if turn is None or turn.ended:
@@ -468,7 +545,11 @@ class Transactions(Closing, Generic[P]):
         yield from steps(turn.commit if under_way else turn.abort)(timeout=max(0.0, deadline - time.monotonic()))
 
     def part(self, deadline: float) -> None:
-        """Behind `leaving`: let go of the producers, and be forgotten."""
+        """Close the producers, and forget this role; called after `leaving`.
+
+        Args:
+            deadline: `time.monotonic()` value.
+        """
         try:
             self.topics.close(max(0.0, deadline - time.monotonic()))
         finally:
@@ -477,33 +558,63 @@ class Transactions(Closing, Generic[P]):
     # --- the protocol's ---
 
     def producing(self, topic: str, timeout: float) -> Steps[P]:
-        """A topic's producer, made in so many seconds, which sends in whichever transaction is open: for who awaits it."""
+        """Make the producer of a topic, which sends in whichever transaction is open. Steps, for asyncio.
+
+        Args:
+            topic: its name. timeout: seconds to look the topic up.
+
+        Raises:
+            AsyncUnsupported: this protocol's transactions cannot be awaited yet.
+        """
         raise AsyncUnsupported("transactions of this protocol cannot be awaited yet; use the synchronous client for them")
 
     def beginning(self, deadline: float) -> Steps[Any]:
-        """Before a transaction: whatever its coordinator has to be asked; `_made` is given what it answers."""
+        """Ask the coordinator what has to be known before a transaction; the answer is given to `_made`. Steps.
+
+        Args:
+            deadline: `time.monotonic()` value.
+        """
         yield from ()
 
     def _made(self, begun: Any) -> Transaction[P]:
-        """The transaction that has been begun."""
+        """Make the transaction that has been begun."""
         return Transaction(self)
 
     def flushing(self, turn: Transaction[P], deadline: float) -> Steps[None]:
-        """Wait until each record has its outcome. Raises TimedOut."""
+        """Wait until each record has its outcome. Raises TimedOut. Steps.
+
+        Args:
+            turn: the transaction. deadline: `time.monotonic()` value.
+        """
         raise NotImplementedError
 
     def dropping(self, turn: Transaction[P], why: WireprotoError, deadline: float) -> Steps[None]:
-        """Have what was not sent fail with this, and wait until nothing is on its way. Raises TimedOut; may be called again."""
+        """Fail what was not sent, and wait until nothing is in flight. Raises TimedOut; may be called again. Steps.
+
+        Args:
+            turn: the transaction. why: the error of what was not sent. deadline: `time.monotonic()` value.
+        """
         raise NotImplementedError
 
     def ending(self, turn: Transaction[P], commit: bool) -> Steps[None]:
-        """Tell the coordinator, for as long as it takes. Raises a TransactionError when it came to something else."""
+        """Have the coordinator end the transaction, however long that takes. Raises a TransactionError when it ended in another way. Steps.
+
+        Args:
+            turn: the transaction. commit: whether it is committed, not rolled back.
+        """
         raise NotImplementedError
 
     def storing_positions(self, turn: Transaction[P], consumer: Any, positions: Any, deadline: float) -> Steps[None]:
-        """See `Transaction.commit_positions`."""
+        """Store a group's positions in the transaction; see `Transaction.commit_positions`. Steps.
+
+        Args:
+            turn: the transaction. consumer: the member of the group. positions: by partition, or None. deadline: `time.monotonic()` value.
+        """
         raise NotImplementedError
 
     def handing_over(self) -> Any:
-        """What ends the open transaction from elsewhere, None where nothing is in it; from now on the name is not used here."""
+        """Return the handle by which another client ends the open transaction, None where nothing is in it.
+
+        From now on the name is not used here. Raises UsageError where the protocol's transactions cannot be handed over.
+        """
         raise UsageError("transactions of this protocol cannot be handed over")

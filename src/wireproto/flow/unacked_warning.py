@@ -1,8 +1,9 @@
-"""Records that nobody waited for: told with their number when the program ends, or when their producer goes.
+"""Warns at exit, or when a producer is collected, about records that were never confirmed.
 
-What it is: `Sends`, the base of producers, which tells when it is collected; `watch`, which has a client's producers looked at when the
-program ends. Either is an `UnflushedWarning` and a line of the log. Who flushed, closed, or saw every receipt hears nothing.
-Must not: wait for anything, send anything, or keep a producer alive.
+`Sends` is the base of producers, which warns when one is collected unclosed; `watch` has a client's producers checked when the program
+ends.
+Either is an `UnflushedWarning` and a line of the log. There is no warning about records that were flushed, whose producer was closed, or
+whose receipts have an outcome. Nothing here waits, sends, or keeps a producer alive.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from wireproto.net.closing import Closing
 
 
 class Client(Protocol):
-    """What knows a client's producers: its send budget."""
+    """An object that has a client's producers: its send budget."""
 
     def holders(self) -> Sequence[Any]:
-        """Those that are open."""
+        """Return the open producers."""
         ...
 
 
@@ -31,12 +32,12 @@ _watched: WeakSet[Client] = WeakSet()
 
 
 class Sends(Closing):
-    """A producer, as far as its end is concerned."""
+    """Base of producers: warns when one is collected with unconfirmed records."""
 
     topic: str = ""
 
     def unsettled(self) -> int:
-        """Records taken whose outcome is not known; looks at answers that are there, waits for none."""
+        """Return the number of records taken whose outcome is not known; takes in replies that have come, waits for none."""
         raise NotImplementedError
 
     def __del__(self) -> None:
@@ -47,7 +48,7 @@ class Sends(Closing):
 
 
 def watch(client: Client) -> None:
-    """Look at the producers of this client when the program ends."""
+    """Check the producers of this client when the program ends."""
     if not _watched:
         atexit.unregister(_at_exit)
         atexit.register(_at_exit)
@@ -55,7 +56,7 @@ def watch(client: Client) -> None:
 
 
 def _at_exit() -> None:
-    Sends.__del__ = _nothing  # type: ignore[method-assign]  # what is collected from now on has been told
+    Sends.__del__ = _nothing  # type: ignore[method-assign]  # producers that are collected from now on have been reported
     for client in list(_watched):
         for holder in client.holders():
             with suppress(WireprotoError):
@@ -69,12 +70,12 @@ def _nothing(self: Sends) -> None:
 
 
 def tell(count: int, topic: str, when: str) -> None:
-    """That so many records were taken, and nobody knows what became of them."""
+    """Warn that `count` records were taken whose outcome is unknown."""
     if not count:
         return
     what = f"{count} records" if count > 1 else "1 record"
     text = f"{what} for {topic!r} had no answer when {when}, and may be lost: flush or close producers"
     logger = logging.getLogger("wireproto")
-    if logger.hasHandlers():  # else standard error would have it twice: by Python's last resort, and by the warning
+    if logger.hasHandlers():  # else standard error would show it twice: by Python's last-resort handler, and by the warning
         logger.warning(text)
     warnings.warn(text, UnflushedWarning, stacklevel=2)

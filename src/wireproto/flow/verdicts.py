@@ -1,6 +1,6 @@
-"""What a protocol tells the sender: the verdict on each batch of a request, and its way of sending (`Wire`).
+"""Defines what a protocol returns to the sender: the verdict on each batch of a request, and its way of sending (`Wire`).
 
-What it is: types, and nothing that happens; `flow.sender` says what each verdict means for a batch and its queue.
+It has types alone; `flow.sender` says what each verdict does to a batch and its queue.
 """
 
 from __future__ import annotations
@@ -18,15 +18,23 @@ Elsewhere = Callable[[Any], Hashable | None]
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Acknowledged; `base` is what the first record's position is counted from."""
+    """The batch is acknowledged.
+
+    Attributes:
+        base: what the first record's position is counted from.
+    """
 
     base: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Not stored, or nobody knows. doubtful: it may be stored. now: no pause before the next sending. to: of this batch and those that wait
-    behind it the key that each goes by from now on; None: its own. Called with the lock held."""
+    """Send the batch again: it is not stored, or the outcome is unknown.
+
+    Attributes:
+        why: the error, or None. now: send again without a pause. doubtful: the batch may be stored.
+        to: returns the new key of this batch, and of each that waits behind it; None: its own. Called with the lock held.
+    """
 
     why: WireprotoError | None
     now: bool = False
@@ -36,21 +44,33 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class StartOver:
-    """The broker says that the batch does not follow what it has."""
+    """Send the batch again: the broker says that it does not follow what it has.
+
+    Attributes:
+        why: the error.
+    """
 
     why: WireprotoError
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Not stored, and never will be."""
+    """Fail the batch: it is not stored, and never will be.
+
+    Attributes:
+        why: the error.
+    """
 
     why: WireprotoError
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Not stored, being too large as one: it goes on in these parts, in its place. Each has its numbers, where batches have any."""
+    """Replace the batch by parts: it is not stored, being too large as one.
+
+    Attributes:
+        why: the error. parts: each has its numbers, where batches have any.
+    """
 
     why: WireprotoError
     parts: Parts
@@ -63,37 +83,40 @@ class Wire(Protocol):
     """A protocol's way of sending; its class is a WireCore. Only `transmit` may raise."""
 
     def target(self, key: Any) -> Any:
-        """The connection that a key's batches go to now; None: not known, or not there. Called under the sender's lock."""
+        """Return the connection that a key's batches go to now; None: not known, or not there. Called under the sender's lock."""
         ...
 
     def crowded(self, link: Any) -> bool:
-        """Whether so much is unsent there that more should wait."""
+        """Return whether so many bytes are unsent there that more should wait."""
         ...
 
     def requests(self, link: Any, batches: list[Any]) -> Iterable[list[Any]]:
-        """The batches, at most one a key, as they go together into requests."""
+        """Group the batches, at most one a key, into requests."""
         ...
 
     def transmit(self, link: Any, batches: list[Any]) -> None:
-        """Send one request. Its answer comes by `Sender.answered`; so do batches that need none, before this returns."""
+        """Send one request.
+
+        Its reply comes by `Sender.answered`; so do batches that need no reply, before this returns.
+        """
         ...
 
     def drop(self, link: Any) -> None:
-        """Close it: nobody knows whether the last request was sent."""
+        """Close the connection: it is unknown whether the last request was sent."""
         ...
 
     def want(self, keys: set[Any]) -> None:
-        """These have no link, or cannot be numbered: see to it, without waiting, and call `Sender.ready`. Said once each time."""
+        """Begin to look for the links or numbers that these keys lack, without waiting, and call `Sender.ready`. Called once each time."""
         ...
 
     def settled(self, batches: list[Any]) -> None:
-        """Their outcomes are known, and told next: what they hold is free. May be told twice of a batch."""
+        """Note that the outcomes of these batches are known, and set next: what they hold is free. May be called twice for a batch."""
         ...
 
     def failed(self, batch: Any, why: WireprotoError) -> None:
-        """It failed with this. Told once; `settled` follows."""
+        """Note that a batch failed with this error. Called once; `settled` follows."""
         ...
 
     def overdue(self, batch: Any, trouble: str) -> WireprotoError:
-        """What a batch fails with whose delivery timeout is over; `trouble` is text about what went wrong last, or empty."""
+        """Return the error for a batch whose delivery timeout is over; `trouble` is text about the last error, or empty."""
         ...
