@@ -142,7 +142,7 @@ class Account(AccountCore):
             Closed: the producer takes no more, or the client is closed.
         """
         if not self.try_take(size):
-            self._budget.tasks.drive(self.taking(size, deadline), FOREVER)  # they keep the time
+            self._budget.tasks.drive(self.taking(size, deadline), FOREVER)  # the steps keep the deadline
 
     def taking(self, size: int, deadline: float = FOREVER) -> Steps[None]:
         """Run `take` as steps."""
@@ -194,7 +194,7 @@ class Account(AccountCore):
             self._refused = why
             for claim in [claim for claim in budget._line if claim.account is self and not claim.taken]:
                 budget._line.remove(claim)
-                claim.event.fail(copy(why))  # and leaves the line for good, which lets in who stood behind it
+                claim.event.fail(copy(why))  # its caller leaves the line then, which serves those behind it
 
     def check(self) -> None:
         """Raise what `refuse` was given, if it was called."""

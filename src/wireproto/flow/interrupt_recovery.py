@@ -45,7 +45,7 @@ class InterruptRecovery:
         settle: Callable[[Sequence[tuple[Any, Verdict]]], None]
         _note: Callable[[PartitionQueue], None]
 
-    def _mend(self) -> None:
+    def _recover(self) -> None:
         """Restore the order of the queues after the interruptions since the last call."""
         links: list[Any] = []
         sendings: list[tuple[Any, int]] = []

@@ -29,7 +29,7 @@ class Parts:
     def __init__(self, whole: Any) -> None:
         self.whole = whole
         self.batches: list[Any] = []
-        self.ended: Callable[[Any], None] = _nobody
+        self.ended: Callable[[Any], None] = _not_taken
         self._refused: dict[int, _Refused] = {}
         self._gaps: list[int] = []
 
@@ -118,7 +118,7 @@ class _Refused:
         self.outcome.error, self.outcome.done = why, True
 
 
-def _nobody(whole: Any) -> None:
+def _not_taken(whole: Any) -> None:
     """Do nothing, before the sender has taken the parts."""
 
 

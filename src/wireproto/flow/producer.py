@@ -186,7 +186,7 @@ class BatchProducer(ProducerCore, Sends):
             for number, rows, picked in self._portions(table, partition):
                 yield from self._put_rows(number, rows, picked, deadline, last, taken)
         except WireprotoError as why:
-            _tell_taken(why, taken, len(table))
+            _add_taken(why, taken, len(table))
             raise
         finally:
             if not self._linger:
@@ -404,7 +404,7 @@ class BatchProducer(ProducerCore, Sends):
         """Release what the protocol keeps for the producer, without waiting."""
 
 
-def _tell_taken(why: WireprotoError, taken: dict[int, int], rows: int) -> None:
+def _add_taken(why: WireprotoError, taken: dict[int, int], rows: int) -> None:
     """Add to the error that ends a `send_batch` how many rows were taken, so that a caller does not send these twice unknowingly."""
     if taken:
         why.taken = taken

@@ -90,7 +90,7 @@ class Sender(InterruptRecovery, SenderCore):
         self._unlinked: dict[Hashable, PartitionQueue] = {}
         self._wanted: set[Hashable] = set()
         self._lingering: OrderedDict[Any, None] = OrderedDict()  # open batches
-        self._alive: OrderedDict[Any, None] = OrderedDict()  # batches that are not settled; of those in parts the whole
+        self._alive: OrderedDict[Any, None] = OrderedDict()  # batches that are not settled; for a batch in parts, the whole
         self._parted: dict[Any, Parts] = {}
         self._armed = FOREVER
         self._lifetime, self._linger = pace.delivery_timeout, pace.linger
@@ -554,7 +554,7 @@ class Sender(InterruptRecovery, SenderCore):
         """Run the timer: expire batches, end lingers and pauses, and send."""
         self._armed = FOREVER
         if self.broken:
-            self._mend()
+            self._recover()
         now = self._clock()
         with self._lock:
             oldest = next(iter(self._alive), None)

@@ -93,10 +93,10 @@ class TopicsProducer(Closing, Generic[P]):
         made = self._make(topic, timeout)
         kept = self._producers.setdefault(topic, made)
         if kept is not made:
-            made.close(0.0)  # another thread was quicker
+            made.close(0.0)  # another thread has made one meanwhile
         try:
             self._check(topic)
-        except Closed:  # meanwhile, by another thread
+        except Closed:  # closed meanwhile, by another thread
             kept.close(0.0)
             raise
         return kept

@@ -375,13 +375,13 @@ class Transaction(Generic[P]):
         except WireprotoError:
             raise
         except BaseException as broken:  # a signal handler's
-            self._broken_off(broken)
+            self._interrupted(broken)
             raise
 
-    def _broken_off(self, why: BaseException) -> None:
+    def _interrupted(self, why: BaseException) -> None:
         """Roll back what was to be committed, unless its coordinator may have been asked to commit it."""
         if self._decided is None:
-            self._tasks.drive(self._rolling_back(why, INTERRUPTED), NEVER)  # it keeps the time
+            self._tasks.drive(self._rolling_back(why, INTERRUPTED), NEVER)  # the steps keep the deadline
 
     @operation
     def leaving(self, error: BaseException | None) -> Steps[None]:
@@ -524,7 +524,7 @@ class Transactions(Closing, Generic[P]):
             return
         deadline = deadline_after(timeout)
         try:
-            self.tasks.drive(self.leaving(deadline), NEVER)  # it keeps the time
+            self.tasks.drive(self.leaving(deadline), NEVER)  # the steps keep the deadline
         finally:
             self.part(deadline)
 

@@ -18,7 +18,7 @@ OPEN = (ACL(perms=int(Perms.ALL), id=ANYONE),)
 READ_ONLY = (ACL(perms=int(Perms.READ), id=ANYONE),)
 CREATOR_ALL = (ACL(perms=int(Perms.ALL), id=CREATOR),)
 NAMED = {"open": OPEN, "creator": CREATOR_ALL}
-"""By the words of the option `acl`."""
+"""Access lists by the words of the option `acl`."""
 
 
 def digest_id(user: str, password: str) -> Id:

@@ -266,7 +266,7 @@ class Events:
         setting = [watching for watching in self._setting if watching.path == path]
         if not setting and not self.table.has(path, _ALL):
             return (WatcherType.ANY,)
-        if any(watching.withdrawn for watching in setting):  # it may come behind the removal
+        if any(watching.withdrawn for watching in setting):  # the server may set it after the removal
             return ()
         needed = {watching.kind for watching in setting}
         return tuple(_STAY[kind] for kind in had if kind not in needed and not self.table.has(path, (kind,)))

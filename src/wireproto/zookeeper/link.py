@@ -128,7 +128,7 @@ class Link(RequestPath):
         self.root = root
         self.acl = acl
         self.session_number = 0  # how many sessions have ended
-        self.writes = 0  # how many requests were sent that must not be repeated; two threads' may count as one
+        self.writes = 0  # requests sent that must not be repeated; those of two threads may count as one
         self.tasks = tasks
         self._loop = loop
         self.log = log
@@ -386,7 +386,7 @@ class Link(RequestPath):
                     yield from self._leaving(conn, until, FAREWELL)
                     return None
                 except SessionExpired:
-                    return None  # it is gone
+                    return None  # the session is gone
                 except WireprotoError as error:
                     if conn is not None:
                         why = error

@@ -223,7 +223,7 @@ class RequestPath:
             conn = self._conn or (yield from self.connecting(deadline, session_number))
             if (
                 session_number != self.session_number and session_number != ANY
-            ):  # looked at behind the connection: it is of this session or an earlier one
+            ):  # checked after the connection was read: that is of this session or an earlier one
                 raise self._over(request.path)
             try:
                 if watching is None:
