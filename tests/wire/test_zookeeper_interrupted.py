@@ -211,7 +211,7 @@ def test_what_an_interrupted_receive_has_claimed_is_not_handed_out_behind_its_se
 
 
 SETTING = (RequestPath.calling, RequestPath.submitting, Events.setting)
-TAKING = (Tree.remove_watch.__wrapped__, Events.take_back, Events._vain, Events.taken_back, Events.settling)  # type: ignore[attr-defined]
+TAKING = (Tree.remove_watch.__wrapped__, Events.take_back, Events._unneeded, Events.taken_back, Events.settling)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("call", ["add_watch", "get", "remove_watch"])

@@ -6,8 +6,8 @@ way of requesting (`FetchTargets`: from which connection, and which offsets next
     due() ──► a PlannedFetch a link ──► (the broker) ──► answered() ──► push() ──► chunks of a cursor, in order ──► take() ──► moved()
                                             └─► failed(): again, after a pause                   ▲                  │
                                                                                                  └─── put_back() ◄──┘
-Rules: - Bytes count from the request on: a ticket reserves what its reply may bring, a chunk counts until it is delivered; all roles of a
-client
+Rules:
+- Bytes count from the request on: a ticket reserves what its reply may bring, a chunk counts until it is delivered; all roles of a client
   count in one `MemoryLimit`. A ticket is sent when it fits. A plan that has nothing to deliver and nothing coming may request one all the
   same, so that none starves: the bound is the limit, and one ticket more for each reader, paused cursor and given-up ticket.
 - The cursor that was not requested for longest is requested first. One that a reply left out for want of room keeps its place.

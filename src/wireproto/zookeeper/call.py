@@ -59,7 +59,7 @@ class Call(Generic[T]):
     @property
     def done(self) -> bool:
         """Return whether `result` will return or raise without waiting."""
-        return self._settled or (self._sent.done and not (self._repeats() and _in_vain(self._sent.frame)))
+        return self._settled or (self._sent.done and not (self._repeats() and _repeatable(self._sent.frame)))
 
     def wait(self, timeout: float = 30.0) -> bool:
         """Wait without taking the reply; returns whether it is there, so that `result` will not wait.
@@ -180,7 +180,7 @@ def going_on(call: Call[Any], since: float, timeout: float, until: float, what: 
         raise (NotYet if time.monotonic() - since < timeout else TimedOut)(f"{what} in time")
 
 
-def _in_vain(frame: bytes | None) -> bool:
+def _repeatable(frame: bytes | None) -> bool:
     """Return whether a call ended without a reply, or with one that says "not now"."""
     with suppress(ProtocolError):  # bytes that are no reply: `result` raises that
         return frame is None or ((code := reply_error(frame)) != 0 and passing(error(code)))

@@ -254,14 +254,14 @@ class Events:
                 if going is None:
                     stay = [kind for kind in _STAY if self.table.has(path, (kind,))]
                     known = self.table.remove(path, callback, _ALL)
-                    vain = self._vain(path, stay)
-                    if vain:
+                    unneeded = self._unneeded(path, stay)
+                    if unneeded:
                         self._removing[path] = Event(self._loop)
-                    before = modes.requests_for_remaining(self.table, path, zxid()) if vain and vain != (WatcherType.ANY,) else []
-                    return known, vain, before
+                    before = modes.requests_for_remaining(self.table, path, zxid()) if unneeded and unneeded != (WatcherType.ANY,) else []
+                    return known, unneeded, before
             yield from _over(going, deadline, "takes a watch of this path back" if removing else "sets a watch of this path")
 
-    def _vain(self, path: str, had: list[str]) -> tuple[WatcherType, ...]:
+    def _unneeded(self, path: str, had: list[str]) -> tuple[WatcherType, ...]:
         """Return which of the servers' watches of a path serve no callback; of the persistent ones only if there `had` been such."""
         setting = [watching for watching in self._setting if watching.path == path]
         if not setting and not self.table.has(path, _ALL):

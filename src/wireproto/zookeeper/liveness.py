@@ -76,7 +76,7 @@ class Liveness:
         conn.context = deque()
         self._signs = conn, ()
         self._loop.call_at(time.monotonic() + self.session.ping_every, self._tick, conn)
-        self._wind()
+        self._set_clock()
 
     def safe_for(self) -> float:
         """Return for how many seconds no leader can have ended the session; 0.0 when one may have."""
@@ -120,7 +120,7 @@ class Liveness:
             self._signs = conn, (*self._signs[1][1 - SIGNS :], (time.monotonic(), session.answered))
             if session.state is State.LOST and session.lost_at > time.monotonic():
                 self._become(State.CONNECTED_READ_ONLY if session.read_only else State.CONNECTED)
-        self._wind()
+        self._set_clock()
 
     # -- timers -----------------------------------------------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class Liveness:
         if call.frame is not None and not reply_error(call.frame):
             self.led(call.conn, asked)
 
-    def _wind(self) -> None:
+    def _set_clock(self) -> None:
         if not self._runs:
             self._runs = True
             self._loop.call_at(self.session.lost_at, self._clock)
@@ -166,4 +166,4 @@ class Liveness:
         self._runs = False
         self.look()
         if self.session.state in _ALIVE:
-            self._wind()
+            self._set_clock()

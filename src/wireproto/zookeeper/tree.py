@@ -526,14 +526,14 @@ class Tree(Closing):
         try:
             if time.monotonic() >= deadline:  # the I/O thread was busy: the caller gets TimedOut, and nothing is removed afterwards
                 raise TimedOut("what has arrived is not told in time")
-            known, vain, before = yield from events.take_back(server_path, callback, lambda: self._link.zxid, deadline)
+            known, unneeded, before = yield from events.take_back(server_path, callback, lambda: self._link.zxid, deadline)
             try:
                 for code, body in before:
                     yield from self._link.calling(op.Request(code, body, op.nothing, path), deadline)
-                for kind in vain:
+                for kind in unneeded:
                     known |= yield from self._remove(path, server_path, kind, deadline)
             finally:
-                if vain:
+                if unneeded:
                     events.taken_back(server_path)
         except WireprotoError as why:
             return why
