@@ -1,6 +1,6 @@
-"""RocketMQ over its remoting protocol, 4.9 and 5.x: `connect(url, options)` is the adapter's door.
+"""Opens clients of RocketMQ over its remoting protocol, 4.9 and 5.x: `connect(url, options)` is the adapter's entry point.
 
-May assume: nothing. Must not: import the engine or the core before a client is opened; `import wireproto` stays light.
+Imports neither the engine nor the core before a client is opened, so that `import wireproto` stays light.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ def connect(url: Url, options: dict[str, Any]) -> RocketClient:
 
 
 def make(url: Url, options: dict[str, Any]) -> RocketClient:
-    """A client that has not connected yet."""
+    """Make a client that has not connected yet.
+
+    Raises:
+        OptionError: an option is unknown or does not fit.
+    """
     from .client import RocketClient
 
     return RocketClient.made(url, options)

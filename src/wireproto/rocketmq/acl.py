@@ -1,6 +1,6 @@
-"""ACL signatures of the remoting protocol: which fields are signed, in which order.
+"""Signs commands for the ACLs of the remoting protocol: which fields are signed, in which order.
 
-What it is: three text fields added to a command's extFields, by the rules that both broker lines check:
+A signature is three text fields added to a command's extFields, by the rules that both broker lines check:
 
     AccessKey       user's name (5.x: the user name)
     SecurityToken   only for temporary credentials
@@ -10,7 +10,7 @@ Names are ordered as Java orders strings (UTF-16 units). Values are joined witho
 Two traps, both seen on real brokers:
 - a 4.9 broker leaves ``_UNIQUE_KEY_QUERY`` out of the text that it checks; 5.x signs it;
 - with the binary header a zero-length value reads as null at the broker, which then signs the text "null": such a field must not be sent.
-Sans-IO. Must not: keep or print a secret outside `Credentials`, whose repr hides it.
+Sans-IO. No secret is kept or printed outside `Credentials`, whose repr hides it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ FIRST_5X = 413
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who we are for the broker.
+    """Holds the account that commands are signed for.
 
     Attributes:
         access_key: name of the account (5.x: user name).
-        secret_key: its secret; never shown.
-        security_token: of temporary credentials, or None; never shown.
+        secret_key: secret of the account; hidden in the repr.
+        security_token: token of temporary credentials, or None; hidden in the repr.
     """
 
     access_key: str
@@ -45,10 +45,10 @@ class Credentials:
 
 
 def signed_text(ext: Mapping[str, str], body: bytes, *, peer_version: int | None = None) -> bytes:
-    """The bytes under the signature.
+    """Return the bytes that the signature is computed over.
 
     Args:
-        ext: every field that goes out, credentials included, without or with the signature itself (left out).
+        ext: every field that is sent, credentials included; a signature among them is left out.
         body: the frame's body, which is signed too.
         peer_version: MQVersion ordinal that the broker puts in its replies; None while it is unknown (taken as 5.x).
     """
@@ -60,12 +60,17 @@ def signed_text(ext: Mapping[str, str], body: bytes, *, peer_version: int | None
 
 
 def signature(secret_key: str, text: bytes) -> str:
-    """base64 of HMAC-SHA1 over the text."""
+    """Return base64 of HMAC-SHA1 over the text."""
     return base64.b64encode(hmac.new(secret_key.encode("utf-8"), text, hashlib.sha1).digest()).decode("ascii")
 
 
 def sign(ext: Mapping[str, str], body: bytes, who: Credentials, *, peer_version: int | None = None) -> dict[str, str]:
-    """The fields with AccessKey, SecurityToken (where there is one) and Signature added."""
+    """Return the fields with AccessKey, SecurityToken (where there is one) and Signature added.
+
+    Args:
+        ext: the command's fields. body: the frame's body. who: the account.
+        peer_version: as of `signed_text`.
+    """
     signed = dict(ext)
     signed[ACCESS_KEY] = who.access_key
     if who.security_token is not None:

@@ -1,8 +1,8 @@
-"""The Admin role: topics, groups, positions.
+"""Lists, describes, creates and deletes topics, and lists groups and their offsets: the Admin role.
 
-What it is: a topic is made on every master of the cluster (code 17) and then waited for at the name servers and brokers; it is deleted on
-the masters that hold it (215) and in every name server (216). Groups are what the brokers list.
-Thread-safe: no state. Its methods are operations.
+A topic is created on every master of the cluster (code 17), and `create_topic` returns when name servers and brokers show it. It is deleted
+on the masters that hold it (215) and in every name server (216). Groups are those that the brokers list.
+Thread-safe: it keeps no state. Its methods are operations (`net.task.operation`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _TWICE = Policy(attempts=2)
 
 
 class RocketAdmin(Closing):
-    """Made by `RocketClient.admin`."""
+    """Administers topics and groups. Made by `RocketClient.admin`."""
 
     def __init__(self, cluster: RocketCluster) -> None:
         self._cluster = cluster
@@ -73,7 +73,15 @@ class RocketAdmin(Closing):
 
     @operation
     def list_topics(self, *, timeout: float = 30.0) -> Steps[list[str]]:
-        """Names of all topics but the brokers' own (system and retry topics); dead letters are in ``%DLQ%`` and the group's name."""
+        """List all topics but the brokers' own (system and retry topics); dead-letter queues are named ``%DLQ%`` and the group's name.
+
+        Args:
+            timeout: seconds.
+        Returns:
+            names, sorted.
+        Raises:
+            TransportError, TimedOut: no name server answers in time. BrokerError: a name server refuses. Closed: the client was closed.
+        """
         until = deadline_after(timeout)
         reply = yield from self._cluster.asking_names(GetAllTopicListFromNameserverRequest(), until=until)
         found = TopicList.decode(reply.body).topics
@@ -84,7 +92,17 @@ class RocketAdmin(Closing):
 
     @operation
     def describe_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[TopicInfo]:
-        """Its queues in order of partition; details name broker, queue id and whether it may be read and written."""
+        """Describe the topic's message queues, in order of partition.
+
+        Args:
+            topic: name of the topic. timeout: seconds.
+        Returns:
+            one `PartitionInfo` a queue, with the address of its master; its details name broker, queue id and whether the queue may be
+            read and written.
+        Raises:
+            TopicNotExist: no name server knows the topic.
+            TransportError, TimedOut: no name server answers in time. BrokerError: a name server refuses. Closed: the client was closed.
+        """
         route = yield from self._cluster.routing(topic, deadline_after(timeout), fresh=True)
         partitions = tuple(
             PartitionInfo(
@@ -100,13 +118,18 @@ class RocketAdmin(Closing):
     def create_topic(
         self, topic: str, *, partitions: int = 1, config: Mapping[str, str] | None = None, timeout: float = 30.0
     ) -> Steps[None]:
-        """Create it; returns when it can be used.
+        """Create a topic on all masters; returns when it can be used.
 
         Args:
-            partitions: queues in all, shared out evenly over the masters, the first ones getting what is left over.
-            config: ``perm`` (6 read and write, 4, 2), ``order`` (true, false), ``attributes`` (5.x, ``+message.type=FIFO``).
+            topic: name of the topic.
+            partitions: number of queues in all, spread evenly over the masters; the first masters get one more where it does not divide.
+            config: ``perm`` (6 read and write, 4 read, 2 write), ``order`` (true, false), ``attributes`` (5.x, ``+message.type=FIFO``).
+            timeout: seconds.
         Raises:
-            TopicExistAlready: it is there (brokers themselves would change it).
+            TopicExistAlready: there is such a topic (brokers themselves would change it).
+            OptionError: an unknown setting, or no partition. ValueUnsupported: brokers do not take this name.
+            TransportError, TimedOut: a broker does not answer, or the topic could not be used in time. It may have been created.
+            BrokerError: a broker refuses. Closed: the client was closed.
         """
         record.check_topic(topic)
         config = config or {}
@@ -125,14 +148,14 @@ class RocketAdmin(Closing):
         yield from ready(partial(self._usable, topic, partitions, until), until, f"the topic {topic} did not become usable in time")
 
     def _registered(self, until: float) -> Steps[Mapping[str, BrokerData]]:
-        """All brokers, by name, of which one at least has a master; a name server that was started a moment ago knows of none."""
+        """Return all brokers by name. Raises TransportError while none has a master: a name server that just started knows no broker."""
         brokers = (yield from self._cluster.info(until)).brokers
         if not any(broker.master for broker in brokers.values()):
             raise TransportError("no broker with a master is registered")
         return brokers
 
     def _masters(self, until: float) -> Steps[list[str]]:
-        """Addresses of all masters, in order of their brokers' names."""
+        """Return the addresses of all masters, in order of their brokers' names."""
         brokers = yield from self._registered(until)
         return [address for name in sorted(brokers) if (address := brokers[name].master)]
 
@@ -172,7 +195,15 @@ class RocketAdmin(Closing):
 
     @operation
     def delete_topic(self, topic: str, *, timeout: float = 30.0) -> Steps[None]:
-        """Delete it with its records, on every master and in every name server. Raises TopicNotExist."""
+        """Delete a topic with its records, on every master and in every name server; returns when no route names it any more.
+
+        Args:
+            topic: name of the topic. timeout: seconds.
+        Raises:
+            TopicNotExist: no name server knows the topic.
+            TransportError, TimedOut: a server does not answer, or the topic is still there at the end of the time.
+            BrokerError: a server refuses. Closed: the client was closed.
+        """
         until = deadline_after(timeout)
         route = yield from self._cluster.routing(topic, until, fresh=True)
         for address in route.masters:
@@ -188,10 +219,10 @@ class RocketAdmin(Closing):
             yield from self._cluster.invoking(address, DeleteTopicInNamesrvRequest(topic=topic), until=until)
 
     def _gone(self, topic: str, masters: Sequence[str], until: float) -> Steps[bool]:
-        """Whether it is in no route any more; asks for that once more where no broker has it.
+        """Return whether name servers have no route of the topic; deletes it there once more where no broker has it.
 
-        Trap: a broker's list of its topics that was on its way over the deletion puts the topic back for good: name servers take nothing
-        out of their tables because a later list has it not.
+        Trap: a broker's list of its topics that was in flight during the deletion puts the topic back for good: name servers remove nothing
+        from their tables because a later list lacks it.
         """
         if not (yield from self._exists(topic, until)):
             return True
@@ -201,7 +232,7 @@ class RocketAdmin(Closing):
             except TopicNotExist:
                 continue
             except BrokerError:
-                pass  # it will not tell
+                pass  # this broker does not say whether it has the topic
             return False
         yield from self._unlisting(topic, until)
         return False
@@ -210,10 +241,18 @@ class RocketAdmin(Closing):
     def positions(
         self, topic: str, at: Where = LATEST, *, partitions: Collection[int] | None = None, timeout: float = 30.0
     ) -> Steps[dict[TopicPartition, Position]]:
-        """Where EARLIEST, LATEST or AtTime lie now in each partition, or in these. LATEST is the place after the last record.
+        """Find the offsets that EARLIEST, LATEST or AtTime mean now, in each partition.
 
+        Args:
+            topic: name of the topic.
+            at: EARLIEST, LATEST (behind the last record), AtTime (milliseconds since 1970), or positions.
+            partitions: numbers of the partitions to look at; None: all that may be read. timeout: seconds.
+        Returns:
+            a `QueueOffset` for each partition.
         Raises:
-            TransportError: a broker does not answer; it names that one, and `known` has the positions that the others told.
+            TopicNotExist: no name server knows the topic. OptionError: `at` names a partition that there is not.
+            TransportError, TimedOut: a broker does not answer; the error names the broker, and its `known` has the positions of the others.
+            BrokerError: a broker refuses. Closed: the client was closed.
         """
         until = deadline_after(timeout)
         found = yield from OffsetLookup(self._cluster, topic, READERS_GROUP).where(at, until, "at", partitions)
@@ -224,14 +263,16 @@ class RocketAdmin(Closing):
     def queues(
         self, topic: str, names: Iterable[int | str], *, what: str = "a number", timeout: float = 30.0
     ) -> Steps[dict[int | str, QueueOffset]]:
-        """Which queues are meant: the beginning of each, under the number that this client has for it.
+        """Find the queues of these names: offset 0 of each, under the partition number that this client has for it.
 
         Args:
-            names: as `position.queue_name` writes them (``broker-a/3``): a queue whose broker is away has a number, too. Numbers stand for
-                those of other clients, and are taken where they can mean one queue only.
-            what: told in errors: where the names are from.
+            topic: name of the topic.
+            names: as `position.queue_name` writes them (``broker-a/3``); a queue whose broker is away gets a number, too. A number means a
+                partition of another client, and is accepted only where it can mean one queue alone.
+            what: where the names are from, for the texts of errors. timeout: seconds.
         Raises:
-            OptionError: a number that may be any of several queues, or of none; no name of a queue.
+            OptionError: a number that means no queue or may mean several; a text that names no queue.
+            TopicNotExist: no name server knows the topic. TransportError, TimedOut: no name server answers in time.
         """
         until, wanted = deadline_after(timeout), list(names)
         homes = {name: _home(name) for name in wanted if isinstance(name, str)}
@@ -243,7 +284,13 @@ class RocketAdmin(Closing):
 
     @operation
     def brokers(self, *, timeout: float = 30.0) -> Steps[dict[str, str | None]]:
-        """The brokers that name servers know now, by name, and the address of each one's master; None where it is away."""
+        """List the brokers that name servers know now, by name, with the address of each one's master; None where the master is away.
+
+        Args:
+            timeout: seconds.
+        Raises:
+            TransportError, TimedOut: no name server answers in time. BrokerError: a name server refuses. Closed: the client was closed.
+        """
         info = yield from self._cluster.info(deadline_after(timeout))
         return {name: broker.master for name, broker in sorted(info.brokers.items())}
 
@@ -251,9 +298,17 @@ class RocketAdmin(Closing):
 
     @operation
     def list_groups(self, *, timeout: float = 30.0) -> Steps[list[str]]:
-        """Names of the groups that any broker knows, without the brokers' own.
+        """List the consumer groups that any broker knows, without the brokers' own.
 
-        A broker that does not answer is named in the log, and what it alone knows is left out; where none answers, all are asked again.
+        A broker that does not answer is named in the log, and the groups that it alone knows are left out; where none answers, all are
+        asked again.
+
+        Args:
+            timeout: seconds.
+        Returns:
+            names, sorted.
+        Raises:
+            TransportError, TimedOut: no broker answers in time. BrokerError: a broker refuses. Closed: the client was closed.
         """
         found: set[str] = set()
         message = GetAllSubscriptionGroupConfigRequest()
@@ -263,11 +318,12 @@ class RocketAdmin(Closing):
         return sorted(group for group in found if not SYSTEM_GROUPS.match(group))
 
     def _of_masters(self, ask: Callable[[str, float], Steps[T]], until: float) -> Steps[tuple[dict[str, T], list[str]]]:
-        """What each master answers, asked beside each other, and the addresses of those that do not, which the log names; of a broker
-        without a master its name. Where none answers, all are asked again.
+        """Ask all masters concurrently; where none answers, ask all again.
 
+        Returns:
+            the answers by address, and the addresses of masters that do not answer, which the log names (names of brokers without master).
         Raises:
-            BrokerError: one refuses. TransportError: none answers.
+            BrokerError: a broker refuses. TransportError: none answers.
         """
         cluster = self._cluster
 
@@ -278,15 +334,21 @@ class RocketAdmin(Closing):
         return (yield from answers(cluster.tasks, cluster.log, asked, until, cluster.options.request_timeout))
 
     def _hearing(self, address: str, message: ExtMessage, late: float) -> Steps[Reply]:
-        """A master's answer; it is asked twice where a connection was lost."""
+        """Return a master's answer; the command is sent twice at most, where a connection was lost."""
         return self._cluster.retrying(partial(self._cluster.invoking, address, message, until=late), late, policy=_TWICE)
 
     @operation
     def describe_group(self, group: str, *, timeout: float = 30.0) -> Steps[GroupInfo]:
-        """Its live members. The state is ``ONLINE`` or ``OFFLINE``; brokers do not know who reads which queue.
+        """Describe a consumer group by its live members.
 
-        A broker that does not answer is named in the log and in the detail ``silent``, and the members that it alone knows are left out;
-        where none answers, all are asked again.
+        The state is ``ONLINE`` or ``OFFLINE``; brokers do not know which member reads which queue. A broker that does not answer is
+        named in the log and in the detail ``silent``, and the members that it alone knows are left out; where none answers, all are asked
+        again.
+
+        Args:
+            group: name of the consumer group; one that no broker knows is ``OFFLINE``. timeout: seconds.
+        Raises:
+            TransportError, TimedOut: no broker answers in time. BrokerError: a broker refuses. Closed: the client was closed.
         """
         message = GetConsumerConnectionListRequest(consumer_group=group)
         members: dict[str, GroupMember] = {}
@@ -309,10 +371,14 @@ class RocketAdmin(Closing):
 
     @operation
     def group_positions(self, group: str, topic: str, *, timeout: float = 30.0) -> Steps[dict[TopicPartition, Position]]:
-        """Where the group resumes in each partition; partitions without a committed position are left out.
+        """Return the committed offset of the group in each partition; partitions without one are left out.
 
+        Args:
+            group: name of the consumer group. topic: name of the topic. timeout: seconds.
         Raises:
-            TransportError: a broker does not answer; as of `positions`.
+            TopicNotExist: no name server knows the topic.
+            TransportError, TimedOut: a broker does not answer; the error's `known` has the positions that other brokers returned.
+            BrokerError: a broker refuses; `known` as above. Closed: the client was closed.
         """
         until, offsets = deadline_after(timeout), GroupOffsets(self._cluster, group)
         found: dict[TopicPartition, Position] = {}
@@ -336,14 +402,19 @@ class RocketAdmin(Closing):
 
     @operation
     def commit(self, group: str, places: Mapping[TopicPartition, Position], *, timeout: float = 30.0) -> Steps[frozenset[TopicPartition]]:
-        """Say where a group resumes that has no members: for who reads by himself and tells others how far he is.
+        """Commit offsets of a group that has no members, for a program that reads without a group and records its progress there.
 
-        A group that a broker of 5.x does not know is made there.
+        A group that a broker of 5.x does not know is created there.
 
         Args:
-            places: the first offsets not done, by partition.
+            group: name of the consumer group.
+            places: the first offset not done, by partition. timeout: seconds.
         Returns:
             the partitions that cannot be read now, for which nothing was stored.
+        Raises:
+            OptionError: a position of a partition that there is not, or that may mean several queues.
+            TopicNotExist: no name server knows a topic. TransportError, TimedOut: a broker does not answer; others may have stored theirs.
+            BrokerError: a broker refuses. Closed: the client was closed.
         """
         until = deadline_after(timeout)
         try:
@@ -367,11 +438,17 @@ class RocketAdmin(Closing):
         return frozenset(left)
 
     def close(self, timeout: float = 30.0) -> None:
-        """Nothing to close: it uses its client's connections."""
+        """Do nothing: the role uses its client's connections.
+
+        Args:
+            timeout: seconds; not used.
+        Raises:
+            nothing.
+        """
 
 
 def _away(name: str) -> Steps[T]:
-    """The answer of a broker that has no master now."""
+    """Raise TransportError, as steps: stands for the answer of a broker that has no master now."""
     yield from ()
     raise TransportError("it has no master now", peer=name)
 
@@ -384,7 +461,13 @@ def _home(name: str) -> tuple[str, int]:
 
 
 def ready(look: Callable[[], Steps[bool]], until: float, text: str) -> Steps[None]:
-    """Look until it is so; raises TimedOut with this text."""
+    """Call `look` until it returns True, with pauses from 20 ms up to 0.5 s.
+
+    Args:
+        look: makes the steps of one look. until: deadline, a `time.monotonic()` value. text: the error's text.
+    Raises:
+        TimedOut: it was not True before the deadline.
+    """
     waits = Waits(Policy(first=0.02, factor=1.5, ceiling=0.5, jitter=0.2))
     while not (yield from look()):
         again = time.monotonic() + waits.next()

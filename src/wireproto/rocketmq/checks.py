@@ -1,20 +1,20 @@
-"""Check-backs: brokers ask what became of half messages whose end has not come, and any process of the group answers.
+"""Answers check-backs: brokers ask what became of half messages without a commit or abort, and any process of the group answers.
 
-What it is: `Checks`, of one role. A question (39) is read in the I/O thread and waits for its turn; the user's `check` is called in a worker
-thread, one question after the other, and the answer (37) goes back on the connection on which the broker asked. Under asyncio one that is
-a coroutine function is awaited in the event loop instead.
+There is one `Checks` for each role. A question (39) is read in the I/O thread and queued; the user's `check` is called in a worker thread,
+one question after the other, and the answer (37) is sent on the connection on which the broker asked. Under asyncio a `check` that is a
+coroutine function is awaited in the event loop instead. `presence.Presence` keeps the connections that brokers ask on. A plain `check`
+never runs in the I/O thread, and no answer is sent twice.
 
     the half is                               answered with
-    ended here, or stored for nobody          that end again, without asking: the word for one half is the same for ever
-    committed, as this very broker has said   "abort", which takes off a copy that it stored meanwhile: a commit would be a second message
+    ended here, or its send failed            that end again, without calling `check`: the answer for one half is the same for ever
+    committed, as this broker has confirmed   "abort", which removes a copy that it stored meanwhile: a commit would be a second message
     open here, or its end is under way        nothing: it is not decided, and another member's check may not know; the broker asks again
-    let go of, or another process's           what `check` says; None, an exception, any other word: nothing, which the log is told
+    left to the check, or another process's   what `check` returns; None, an exception, any other value: nothing, and a line in the log
 
-Each time before it asks, a broker stores the half anew, at another place (4.9.7 and 5.5.0): an answer bears the numbers of its question,
-and a half that is open here learns them, so that its end takes off the newest copy. 4.9.7 does so also while `check_after` lasts, without
-a word, and asks about what was committed with the first numbers. That a broker is still the one that has said so, and has lost nothing
-since, is known by the connection that it asks on.
-May assume: connections that brokers call on (`Presence`). Must not: run a plain `check` in the I/O thread, or send an answer twice.
+Each time before it asks, a broker stores the half again, at another place (4.9.7 and 5.5.0): an answer has the offsets of its question,
+and a half that is open here takes them over, so that its end removes the newest copy. 4.9.7 stores copies also while `check_after` lasts,
+without asking, and asks about what was committed with the first offsets. By the connection that a broker asks on it is known that it is
+still the process that confirmed the commit, and has lost nothing since.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
     from .options import RocketOptions
 
 WAITING = 2_000
-"""Questions that wait for their turn, as many as with Java's producer: of more, the broker asks again."""
+"""Questions that may be queued, as many as with Java's producer; what is dropped beyond, the broker asks again."""
 KEPT = 16_384
-"""Ends that are kept in mind. Asked about an older one, the check is asked, as it is in any other process."""
+"""Ends that are remembered. A question about an older one calls the check, as it does in any other process."""
 ADDED = "__transactionId__"
 """A property that 5.x brokers, and Java's clients, put into halves."""
 WORDS: Mapping[Verdict, int] = {"commit": 8, "abort": 12}
-"""What ends are on the wire: the transaction's bits of a stored message's sysFlag."""
+"""Ends on the wire: the transaction bits of a stored message's sysFlag."""
 
 
 class Question(NamedTuple):
-    """What a broker asked, and where."""
+    """Holds a broker's question, and the connection on which it came."""
 
     conn: Connection
     header: CheckTransactionStateRequest
@@ -62,12 +62,12 @@ class Question(NamedTuple):
 
     @property
     def transaction_id(self) -> str:
-        """The half's id: all copies of it have the same."""
+        """Return the half's id, which all copies of it share."""
         return self.header.transaction_id or self.header.msg_id or self.header.offset_msg_id or ""
 
 
 def end(group: str, verdict: Verdict, topic: str, transaction_id: str, place: Place) -> EndTransactionRequest:
-    """The command that ends a half."""
+    """Make the command that ends a half."""
     return EndTransactionRequest(
         producer_group=group,
         tran_state_table_offset=place.table,
@@ -81,18 +81,18 @@ def end(group: str, verdict: Verdict, topic: str, transaction_id: str, place: Pl
 
 
 class Said(NamedTuple):
-    """An end. by: the connection that its broker asks on, if that has said that it was carried out."""
+    """Remembers the end of a half. by: the connection that its broker asks on, if that broker confirmed the end; else None."""
 
     verdict: Verdict
     by: Connection | None
 
     def to(self, question: Question) -> Verdict:
-        """What is answered."""
+        """Return the answer to a question about this half."""
         return "abort" if self.by is question.conn else self.verdict
 
 
 class Checks:
-    """See the module."""
+    """Answers the check-backs of one role; see the module."""
 
     def __init__(self, cluster: RocketCluster, options: RocketOptions, group: str, check: Check) -> None:
         self._cluster, self._options, self._group, self._check = cluster, options, group, check
@@ -101,23 +101,23 @@ class Checks:
         self._open: WeakValueDictionary[str, HalfMessage] = WeakValueDictionary()
         self._said: OrderedDict[str, Said] = OrderedDict()
         self._lock = threading.Lock()
-        self._waiting: OrderedDict[str, Question] = OrderedDict()  # the I/O thread's
+        self._waiting: OrderedDict[str, Question] = OrderedDict()  # used in the I/O thread only
         self.closed = False
 
     # --- what is known here ---
 
     def opened(self, half: HalfMessage) -> None:
-        """It is in somebody's hands."""
+        """Note that the program has this half in hand and will end it."""
         with self._lock:
             self._open[half.transaction_id] = half
             self._said.pop(half.transaction_id, None)
 
     def still_open(self) -> list[HalfMessage]:
-        """Those in hand that nobody has begun to end."""
+        """Return the halves in hand whose end has not begun."""
         return [half for half in list(self._open.values()) if half.state is State.OPEN]
 
     def note(self, transaction_id: str, verdict: Verdict, by: Connection | None = None) -> None:
-        """From now on this is said of it. by: see `Said`."""
+        """Answer this about a half from now on. by: see `Said`."""
         with self._lock:
             self._said[transaction_id] = Said(verdict, by)
             self._said.move_to_end(transaction_id)
@@ -125,7 +125,7 @@ class Checks:
                 self._said.popitem(last=False)
 
     def _undecided(self, question: Question) -> bool:
-        """Whether it is in hand here; then its newest place is learnt."""
+        """Return whether the half is in hand here and not decided; if so, note its newest place."""
         half = self._open.get(question.transaction_id)
         if half is None or half.state not in (State.OPEN, State.COMMITTING, State.ABORTING):
             return False
@@ -135,7 +135,7 @@ class Checks:
     # --- questions: in the I/O thread ---
 
     def pushed(self, item: object) -> None:
-        """Take what a broker sends."""
+        """Handle what a broker sends."""
         if not isinstance(item, Push):
             return
         try:
@@ -152,7 +152,7 @@ class Checks:
             return
         if len(self._waiting) >= WAITING and question.transaction_id not in self._waiting:
             return
-        self._waiting[question.transaction_id] = question  # the newest has the numbers that count
+        self._waiting[question.transaction_id] = question  # the newest question has the offsets that count
         self._cluster.tasks.shared(self._key, self._answering, f"check-backs of group {self._group}")
 
     def _answering(self) -> Steps[None]:
@@ -169,7 +169,7 @@ class Checks:
                 yield from self._answer(question, said)
 
     def _asking(self, question: Question) -> Steps[Verdict | None]:
-        """What the user's check says; None: nothing, and the log was told why."""
+        """Call the user's check and return its answer; None: there is none, and the log says why."""
         if self._awaiting is not None:
             word: Verdict | None = yield from self._awaiting(self._await, question)
             return word
@@ -193,7 +193,7 @@ class Checks:
     def _ask(self, question: Question) -> Verdict | None:
         try:
             found = self._check(self._message(question))
-        except BaseException as why:  # SystemExit and the like, too: the thread is not the user's
+        except BaseException as why:  # SystemExit and the like, too: this is a thread of the client
             self._failed(question, why)
             return None
         return self._word(question, found)
@@ -204,7 +204,7 @@ class Checks:
         try:
             found: object = await self._check(self._message(question))  # type: ignore[misc]
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
-            raise  # the thread is the user's
+            raise  # this is a thread of the user's
         except BaseException as why:  # a cancellation, too
             self._failed(question, why)
             return None
@@ -216,7 +216,7 @@ class Checks:
             self._cluster.log.warning(("check", self._group), text, self._group, question.transaction_id, trace)
 
     def _word(self, question: Question, found: object) -> Verdict | None:
-        """What was said, if it is a word."""
+        """Return the check's answer, if it is "commit" or "abort"; else log it and return None."""
         log = self._cluster.log
         if found is None:
             log.info(("undecided", self._group), "group %s: the check of %s knows no end yet", self._group, question.transaction_id)

@@ -1,4 +1,4 @@
-"""Whether a topic takes records with a key only: one that its brokers compact (5.x, attribute cleanup.policy=COMPACTION).
+"""Asks whether a topic takes records with a key only: one that its brokers compact (5.x, attribute cleanup.policy=COMPACTION).
 
 Trap: a broker refuses a single record without a key there, but acknowledges one inside a batch (320), and nobody can ever read it. So the
 producer must know before it gathers. The policy of a topic cannot be changed.
@@ -25,14 +25,14 @@ POLICY, COMPACTED = "cleanup.policy", "COMPACTION"
 
 
 def needing_keys(cluster: RocketCluster, topic: str, masters: Sequence[str], until: float) -> Steps[bool | None]:
-    """Ask the topic's masters, the next one where one is away; None when none of them tells (or we may not ask)."""
+    """Ask the topic's masters in turn until one answers; None when none does (or our account may not ask)."""
     for left, address in zip(range(len(masters), 0, -1), masters, strict=True):
         now = time.monotonic()
         try:
             share = now + max(0.0, until - now) / left
             reply = yield from cluster.invoking(address, GetTopicConfigRequest(topic=topic), until=share)
             tree = fastjson.loads(reply.body)
-        except (RequestCodeNotSupported, TopicNotExist):  # an old broker, or a topic that makes itself when it is written to
+        except (RequestCodeNotSupported, TopicNotExist):  # an old broker, or a topic that the broker creates when it is written to
             return False
         except (TransportError, BrokerError, ProtocolError):
             continue

@@ -1,9 +1,9 @@
-"""The Consumer role: a member of a group that reads its share of the queues, with offsets kept at the brokers.
+"""Reads a group member's share of the queues, with offsets kept at the brokers: the Consumer role.
 
-What it is: `Assignment` reads the queues that are ours, `commit` writes offsets with a reply. An automatic commit is a task: what fails is
-committed by the next one. The retry topic's batches bear its name and are committed there; it is not counted in `assignment`, `lag` and
-`committed`, and `seek` moves it only by name.
-Belongs to one thread at a time. Rebalances are taken in by `poll` and `commit`.
+`Assignment` reads the queues that are assigned to this member, `commit` writes offsets with a reply. An automatic commit is a task: what
+fails is committed by the next one. Batches of the retry topic have its name as their topic and are committed there; the retry topic is not
+counted in `assignment`, `lag` and `committed`, and `seek` moves it only where it is named.
+Belongs to one thread at a time. Rebalances take effect in `poll` and `commit`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class RocketConsumer(PartingRole):
-    """Made by `RocketClient.consumer`."""
+    """Polls batches of the assigned queues, and commits offsets. Made by `RocketClient.consumer`."""
 
     def __init__(self, cluster: RocketCluster, topics: Sequence[str], group: str, start: Where, options: RocketOptions) -> None:
         if not topics:
@@ -42,32 +42,39 @@ class RocketConsumer(PartingRole):
         self.options = options
         self._cluster = cluster
         self._tasks = cluster.tasks
-        self._handed: dict[TopicPartition, int] = {}  # not committed yet
-        self._in_work: tuple[TopicPartition, int | None] | None = None  # the newest batch's queue, and what was handed out of it before
-        self._given: set[TopicPartition] = set()  # queues out of which something was handed out since they are ours
-        self._revoked: set[TopicPartition] = set()  # of those, the ones given up since; until they are ours and handed out again
-        self._lost: set[TopicPartition] = set()  # of those, the ones with something to commit that no commit has told of
-        self._elsewhere: set[TopicPartition] = set()  # set back or forth, and nothing handed out since
+        self._handed: dict[TopicPartition, int] = {}  # offsets behind delivered records, not committed yet
+        self._in_work: tuple[TopicPartition, int | None] | None = None  # the newest batch's queue, and its `_handed` before that batch
+        self._given: set[TopicPartition] = set()  # queues of which records were delivered since they were assigned
+        self._revoked: set[TopicPartition] = set()  # of those, the ones revoked since; until they are assigned and delivered again
+        self._lost: set[TopicPartition] = set()  # of those, the ones with something to commit that no commit has reported
+        self._elsewhere: set[TopicPartition] = set()  # set to another offset by an administrator, and nothing delivered since
         self._last_commit = time.monotonic()
         self._saving: Task[Committed] | None = None
         self._assignment = Assignment(cluster, topics, group, start, options, giving_up=self._giving_up)
 
     @classmethod
     def opening(cls, cluster: RocketCluster, topics: Sequence[str], group: str, start: Where, options: RocketOptions) -> Steps[Self]:
-        """Join, and make a consumer that has its share."""
+        """Join the group, and make a consumer that has its share of the queues."""
         made = cls(cluster, topics, group, start, options)
         yield from made._assignment.opening()
         return made
 
     @property
     def member_id(self) -> str:
-        """Our client id, as brokers list it."""
+        """Return this member's client id, as brokers list it."""
         return self._assignment.member.id
 
     def poll(self, timeout: float = 1.0) -> Batch | None:
-        """The next batch, or None when none came within `timeout`. Rebalances happen here.
+        """Return the next batch, or None when none came within `timeout`. Rebalances take effect here.
 
-        Raises: as `RocketReader.poll`.
+        Args:
+            timeout: seconds; 0: what is here already.
+        Raises:
+            PullOffsetMoved: the records that come next are gone (with the option reset, reading continues elsewhere).
+            BrokerError, TransportError: refused for good, or nothing has worked for `recovery_timeout`.
+            TopicNotExist: no name server knows a topic for `recovery_timeout`.
+            ProtocolError: what came cannot be decoded; names the position.
+            ConcurrentUse: another thread is in a call. Closed: the role or the client was closed.
         """
         before = self._assignment.fetcher.handing
         try:
@@ -77,27 +84,27 @@ class RocketConsumer(PartingRole):
                 return self._hand(self._assignment.fetch(deadline))
         except WireprotoError:
             raise
-        except BaseException:  # a signal handler's: what was not returned comes with the next poll, and no commit covers it
+        except BaseException:  # raised by a signal handler: what was not returned comes with the next poll, and no commit covers it
             if self._assignment.fetcher.take_back(before):
                 self._work_failed()
                 self._in_work = None
             raise
 
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
-        """`poll`, as steps."""
+        """Run `poll` as steps."""
         with self._only:
             deadline = deadline_after(timeout)
             self._begin_poll()
             return self._hand((yield from self._assignment.fetching(deadline)))
 
     def _begin_poll(self) -> None:
-        """What was handed out is done with."""
+        """Take what was delivered as processed: the next automatic commit covers it."""
         self._in_work = None
         if self.options.auto_commit:
             self._commit_sometimes()
 
     def _hand(self, found: Fetched | None) -> Batch | None:
-        """What is being worked on from now on."""
+        """Note the batch that is delivered now, and return it."""
         self._forget()
         if found is None:
             return None
@@ -111,7 +118,7 @@ class RocketConsumer(PartingRole):
         return found.batch
 
     def _forget(self) -> None:
-        """What was handed out of queues that were given up since, or set to another place, counts no more."""
+        """Forget what was delivered of queues that were revoked since, or set to another offset."""
         assignment = self._assignment
         gone, set_back = frozenset(assignment.gone), frozenset(assignment.set_back)
         for key in gone & self._given:
@@ -120,7 +127,7 @@ class RocketConsumer(PartingRole):
                 self._lost.add(key)
                 del self._handed[key]
             self._given.discard(key)
-        assignment.gone -= gone  # last: where a signal breaks in, it is done again
+        assignment.gone -= gone  # last, so that it is all done again where a signal handler raises before
         for key in set_back:
             self._elsewhere.add(key)
             self._handed.pop(key, None)
@@ -129,12 +136,15 @@ class RocketConsumer(PartingRole):
     # committing --------------------------------------------------------------------------------------------------------------------
 
     def _giving_up(self, key: TopicPartition, queue: Queue) -> Steps[None] | None:
-        """Auto commit: what was handed out of a queue that falls to another member. Without it the next commit tells that it is lost."""
+        """Make the steps of the last automatic commit of a queue that another member gets.
+
+        None: nothing to commit, or no automatic commit: then the next `commit` raises Revoked for what was delivered.
+        """
         offset = self._handed.pop(key, None) if self.options.auto_commit else None
         return None if offset is None else self._giving(key, queue, offset)
 
     def _giving(self, key: TopicPartition, queue: Queue, offset: int) -> Steps[None]:
-        """Commit it, unless its new owner has got further already."""
+        """Commit the offset, unless the queue's new owner has committed a later one."""
         member, saving = self._assignment.member, self._saving
         try:
             if saving is not None:
@@ -142,11 +152,11 @@ class RocketConsumer(PartingRole):
             until = member.answer_by(queue.address, NEVER)
             if ((yield from member.offsets.committed(key[0], queue, until)) or 0) < offset:
                 yield from member.offsets.commit(key[0], queue, offset, until)
-        except WireprotoError:  # then it comes again, from the last commit on
+        except WireprotoError:  # then the records come again, from the last commit on
             self._lost.add(key)
 
     def _commit_sometimes(self) -> None:
-        """Auto commit: what was handed out before this poll; of queues that are still ours."""
+        """Begin an automatic commit, if one is due: of what was delivered before this poll, of queues that are still assigned."""
         saving, now = self._saving, time.monotonic()
         if saving is not None:
             if not saving.done:
@@ -159,18 +169,18 @@ class RocketConsumer(PartingRole):
                 self._saving = self._tasks.spawn(self._assignment.committing(wanted), f"committing for group {self._assignment.group}")
 
     def _unsaved(self) -> dict[TopicPartition, int]:
-        """What was handed out of queues that are ours; nothing if others may have read on."""
+        """Return what can be committed of the assigned queues; nothing where this member has left, so that others may have read on."""
         queues = {} if self._assignment.member.left else self._assignment.queues
         return {key: offset for key, offset in self._handed.items() if key in queues}
 
     def _saved_by(self, until: float) -> Steps[None]:
-        """No automatic commit is under way any more."""
+        """Wait until no automatic commit is under way."""
         saving, self._saving = self._saving, None
         if saving is not None and (yield saving, until):
             self._saved(*saving.result())
 
     def _saved(self, done: Mapping[TopicPartition, int], problem: WireprotoError | None) -> None:
-        """Take in an automatic commit. A broker that was not there, or refused for a while, is asked again by the next one."""
+        """Take in the result of an automatic commit. What failed as a broker was away, or refused for a while, the next one repeats."""
         for key, offset in done.items():
             self._done(key, offset)
         if problem is None:
@@ -191,11 +201,15 @@ class RocketConsumer(PartingRole):
 
     @operation
     def commit(self, positions: Mapping[TopicPartition, Position] | None = None, *, timeout: float = 30.0) -> Steps[None]:
-        """Commit where to resume; None commits what poll has handed out.
+        """Commit where the group resumes.
 
+        Args:
+            positions: the first position not done, by partition; None: behind all that poll has returned. timeout: seconds.
         Raises:
             Revoked: naming the partitions that another member owns now, or that are not to be read; the others are committed.
-            TransportError: a broker cannot be asked; what belongs to the others is committed.
+            OptionError: a position of a partition that there is not, or that may mean several queues.
+            TransportError, TimedOut: a broker does not answer; what belongs to the other brokers is committed.
+            BrokerError: a broker refuses. ConcurrentUse: another thread is in a call. Closed: the role or the client was closed.
         """
         positions = places(positions, "commit")
         with self._only:
@@ -220,7 +234,14 @@ class RocketConsumer(PartingRole):
 
     @operation
     def committed(self, *, timeout: float = 30.0) -> Steps[Mapping[TopicPartition, Position]]:
-        """Where the group resumes in the partitions that are ours; those never committed are left out."""
+        """Return the group's committed positions in the assigned partitions; those never committed are left out.
+
+        Args:
+            timeout: seconds.
+        Raises:
+            TransportError, TimedOut: a broker does not answer. BrokerError: a broker refuses.
+            ConcurrentUse: another thread is in a call. Closed: the role or the client was closed.
+        """
         with self._only:
             until = deadline_after(timeout)
             yield from self._saved_by(until)
@@ -231,10 +252,16 @@ class RocketConsumer(PartingRole):
 
     @operation
     def lag(self, *, timeout: float = 30.0) -> Steps[Mapping[TopicPartition, int]]:
-        """Records that poll has not handed out yet, by partition that is ours.
+        """Return the number of records that poll has not returned yet, by assigned partition.
 
-        Where the queue ends before the position, since its topic was made again or its log's end is lost, these are all records that it
-        has, or none with `reset="latest"`.
+        Where the queue ends before the position, since its topic was created again or the end of its log is lost, these are all records
+        that it has, or none with `reset="latest"`.
+
+        Args:
+            timeout: seconds.
+        Raises:
+            TransportError, TimedOut: a broker does not answer. BrokerError: a broker refuses.
+            ConcurrentUse: another thread is in a call. Closed: the role or the client was closed.
         """
         with self._only:
             until, assignment = deadline_after(timeout), self._assignment
@@ -247,11 +274,23 @@ class RocketConsumer(PartingRole):
             return {key: max(0, end - starts.get(key, end)) for key, end in ends.items()}
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand out nothing of these until `resume`."""
+        """Return no records of these partitions until `resume`.
+
+        Args:
+            partitions: assigned ones.
+        Raises:
+            Revoked: one is not assigned to this consumer.
+        """
         self._pause(partitions, True)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Go on with these."""
+        """Return records of these partitions again.
+
+        Args:
+            partitions: assigned ones.
+        Raises:
+            Revoked: one is not assigned to this consumer.
+        """
         self._pause(partitions, False)
 
     def _pause(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
@@ -263,7 +302,15 @@ class RocketConsumer(PartingRole):
 
     @operation
     def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
-        """Go on from there, in the partitions that are ours (and that `where` names)."""
+        """Continue from there, in the assigned partitions (and of these, in those that `where` names); commits nothing.
+
+        Args:
+            where: EARLIEST, LATEST, AtTime (milliseconds since 1970), a position, or a mapping of positions. timeout: seconds.
+        Raises:
+            OptionError: a partition that is not assigned to this consumer, or no position.
+            TransportError, TimedOut: a broker does not answer. BrokerError: a broker refuses. None was moved.
+            ConcurrentUse: another thread is in a call. Closed: the role or the client was closed.
+        """
         with self._only:
             deadline = deadline_after(timeout)
             assignment = self._assignment
@@ -284,13 +331,13 @@ class RocketConsumer(PartingRole):
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that are ours, of the topics asked for."""
+        """Return the assigned partitions, without those of the retry topic."""
         return frozenset(self._assignment.asked_for())
 
     def _parting(self, deadline: float) -> Steps[None]:
         """Leave the group: its other members take over at once. Commits nothing, unless auto_commit is on.
 
-        An error that ends a `with` block leaves the newest batch uncommitted: its work was not done.
+        An error that ends a `with` block leaves the newest batch uncommitted: it was not processed.
         """
         problem: WireprotoError | None = None
         try:

@@ -1,10 +1,11 @@
-"""A group's offsets at the brokers: read (14) and written (15), with a reply.
+"""Reads (14) and writes (15) a consumer group's offsets at the brokers, and reads the group's members (38).
 
-Trap: a broker that has no offset of a group answers 0 with success while the queue still starts at 0. 5.x can be told not to; with a 4.9
-broker the table of all offsets (43) tells a committed 0 from none.
-Trap: of a group's first commits of a topic that a broker gets at once it may keep only one, and acknowledge all (ConsumerOffsetManager
-makes the topic's table on each, and puts it where there was none; 4.9.7 and 5.5.0). Java's clients do not notice, for they commit
-everything again each 5 s. So where no offset is known to be there, the first commit goes alone, and counts when it was read again.
+Trap: a broker that has no offset of a group answers 0 with success while the queue still starts at 0. A request field turns that off on
+5.x; with a 4.9 broker the table of all offsets (43) distinguishes a committed 0 from none.
+Trap: of a group's first commits of a topic that a broker gets at the same time it may keep only one, and acknowledge all
+(ConsumerOffsetManager creates the topic's table for each, and puts it where there was none; 4.9.7 and 5.5.0). Java's clients do not notice,
+since they commit everything again each 5 s. So where no offset is known to be there, the first commit is sent alone, and counts when it has
+been read back.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ if TYPE_CHECKING:
 
 
 SETTLING = 0.05
-"""Seconds in which a broker has put away the first commits that members sent it at the same moment."""
+"""Seconds in which a broker has stored the first commits that members sent it at the same moment."""
 
 
 class GroupOffsets:
-    """Committed offsets of one group. Its methods are steps."""
+    """Reads and writes the committed offsets of one group. Its methods are steps; `until` is a `time.monotonic()` value."""
 
     def __init__(self, cluster: RocketCluster, group: str) -> None:
         self._cluster, self._group = cluster, group
-        self._begun: set[tuple[str, str]] = set()  # topics and brokers that have an offset of the group, so that a commit will stay
+        self._begun: set[tuple[str, str]] = set()  # (topic, broker) with an offset of the group, where a commit is kept
 
     def address(self, topic: str, queue: Queue, until: float) -> Steps[str]:
-        """Where the queue's master is now."""
+        """Return the address of the queue's master now. Raises NoMaster where it has none."""
         current = (yield from self._cluster.routing(topic, until)).find(*queue.home)
         address = current.address if current is not None else queue.address
         if address is None:
@@ -54,7 +55,7 @@ class GroupOffsets:
         return address
 
     def committed(self, topic: str, queue: Queue, until: float) -> Steps[int | None]:
-        """Where the group resumes in a queue, or None when it never committed there."""
+        """Return the committed offset of the group in a queue, or None when it never committed there."""
         offset = yield from self._committed(topic, queue, until)
         if offset is None:
             self._begun.discard((topic, queue.broker))
@@ -81,8 +82,10 @@ class GroupOffsets:
         return self._cluster.retrying(attempt, until, lambda _: self._cluster.routes.stale(topic))
 
     def _listed(self, address: str, topic: str, queue: Queue, until: float) -> Steps[bool]:
-        """Whether the broker's table has an offset of this queue. The table is that of all groups, megabytes perhaps: whoever wants it now
-        shares it, and of it only the group's own part is parsed."""
+        """Return whether the broker's table has an offset of this queue.
+
+        The table is that of all groups, perhaps megabytes: concurrent calls share one request, and only the group's own part is parsed.
+        """
         task = self._cluster.tasks.shared(("offset table", address), lambda: self._table(address), f"the offsets at {address}")
         if not (yield task, until):
             raise TimedOut("the table of all groups' offsets has not come in time", peer=address)
@@ -98,7 +101,7 @@ class GroupOffsets:
         return (yield from self._cluster.invoking(address, GetAllConsumerOffsetRequest(), until=until)).body
 
     def commit(self, topic: str, queue: Queue, offset: int, until: float) -> Steps[None]:
-        """Set where the group resumes; returns when the broker has said so."""
+        """Commit an offset; returns when the broker has acknowledged it."""
         mine = object()
         while (topic, queue.broker) not in self._begun:
             name = ("first commit", self._group, topic, queue.broker)
@@ -113,7 +116,7 @@ class GroupOffsets:
         yield from self._commit(topic, queue, offset, until)
 
     def _first(self, whose: object, topic: str, queue: Queue, offset: int, until: float) -> Steps[tuple[object, WireprotoError | None]]:
-        """Commit where perhaps nothing was committed before, until it is there; whose it was, and what went wrong."""
+        """Commit where there is perhaps no offset yet, until it can be read back; returns `whose`, and the error, if any."""
         try:
             while True:
                 yield from self._commit(topic, queue, offset, until)
@@ -139,11 +142,15 @@ class GroupOffsets:
             raise error.with_context(topic=topic, partition=queue.partition) from None
 
     def members(self, address: str, until: float, purpose: str = "main") -> Steps[tuple[str, ...]]:
-        """Client ids of the group's members as this broker knows them; nobody when it does not know the group."""
+        """Return the client ids of the group's members as this broker knows them; none when it does not know the group.
+
+        Raises:
+            Unanswered: the broker is busy now, which callers handle like a broker that does not answer. TransportError, BrokerError.
+        """
         message = GetConsumerListByGroupRequest(consumer_group=self._group)
         try:
             return ConsumerIds.decode((yield from self._cluster.invoking(address, message, until=until, purpose=purpose)).body).members
         except ServerError:
             return ()
-        except (SystemBusy, ServiceNotAvailable) as why:  # as if it were silent: who shares queues asks the next one, or later
+        except (SystemBusy, ServiceNotAvailable) as why:  # as if it did not answer: a rebalance asks the next broker, or asks later
             raise Unanswered("the broker does not serve us just now", peer=address) from why

@@ -1,17 +1,18 @@
-"""A half message: stored, seen by nobody, and to be ended by one word: commit or abort.
+"""Keeps the state of a half message: stored at its broker, delivered to no consumer, and to be ended once, by a commit or an abort.
 
-What it is: `HalfMessage`, what `RocketTransactional.send` returns; `CheckedMessage`, what its `check` is asked about; and their words.
+`HalfMessage` is what `RocketTransactional.send` returns; `CheckedMessage` is what its `check` is called with.
 
-    open ──commit──▶ being committed ──▶ committed       the broker has said so
+    open ──commit──▶ being committed ──▶ committed       the broker has acknowledged it
       │  ╲──abort──▶ being rolled back ─▶ rolled back    likewise
-      │                    ╲──▶ left to the check: the answer was lost, or no success
-      └── an exception ends the `with` block ──▶ left to the check; what breaks into its commit, too, where the end has not left
+      │                    ╲──▶ left to the check: the answer was lost, or it was no success
+      └── an exception ends the `with` block ──▶ left to the check; so does one raised during its commit, where the end was not sent yet
 
-An end that has left goes on though its caller is broken off (Ctrl-C, a cancellation): the same call waits on for it.
+An end (EndTransaction, 37) that was sent is completed though its caller is interrupted (Ctrl-C, a cancellation): the same call made again
+waits for it.
 
-Brokers do not look whether a half was ended before: the same commit twice is two messages, and one behind a roll back is a message, too
-(4.9.7 and 5.5.0). So an end leaves once, if it leaves at all; what became of one that was not answered is decided by the check.
-May assume: the role that made it. Must not: know commands.
+Brokers do not look whether a half was ended before: the same commit twice is two messages, and a commit after a roll back is a message, too
+(4.9.7 and 5.5.0). So an end is sent at most once; the outcome of one that was not answered is decided by the check-back.
+The half message uses the role that made it and knows no commands.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ VERDICTS: tuple[Verdict, ...] = ("commit", "abort")
 
 
 class State(Enum):
-    """How far a half message is."""
+    """Names the states of a half message."""
 
     OPEN = "open"
     COMMITTING = "being committed"
@@ -50,11 +51,11 @@ AFTER = {"commit": State.COMMITTED, "abort": State.ABORTED}
 
 @dataclass(frozen=True, slots=True)
 class CheckedMessage:
-    """A half message whose end has not come to its broker.
+    """Describes a half message that a broker asks about, since no commit or abort of it has come.
 
     Attributes:
-        topic, value, key, headers, timestamp: the message.
-        transaction_id: its id (UNIQ_KEY), that of `HalfMessage`.
+        topic, value, key, headers: of the message. timestamp: milliseconds since 1970.
+        transaction_id: its id (UNIQ_KEY), the same as that of `HalfMessage`.
     """
 
     topic: str
@@ -71,10 +72,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a half lies, which its end has to name.
+    """Says where a half message is stored, which its end has to name.
 
     Attributes:
-        table: its offset in the broker's queue of halves. log: in the commit log.
+        table: its offset in the broker's queue of half messages. log: its offset in the commit log.
     """
 
     table: int
@@ -82,30 +83,41 @@ class Place:
 
 
 class Ending(Protocol):
-    """The role, as its halves know it."""
+    """Is the part of the role that its half messages call."""
 
     _tasks: Tasks
     timeout: float
 
     def deciding(self, half: HalfMessage, verdict: Verdict, until: float) -> Steps[None]:
-        """Send the end, once, and set the half's state; or wait on for that, where it is under way. Raises what kept it from leaving: then
-        the half is as it was."""
+        """Send the end, once, and set the half's state; or wait for the end that is under way.
+
+        Args:
+            half: the message. verdict: "commit" or "abort". until: deadline, a `time.monotonic()` value.
+        Raises:
+            OutcomeUnknown: it was sent, and no success was received. After any other error it was not sent, and the state is unchanged.
+        """
         ...
 
     def left(self, half: HalfMessage, why: BaseException) -> None:
-        """It is left to the check."""
+        """Note that a half message is left to the check-back.
+
+        Args:
+            half: the message. why: the exception because of which it was not ended.
+        """
         ...
 
 
 class HalfMessage:
-    """One half message. In a `with` block it is committed at the end; an exception leaves it to the check, for nobody can know here how far
-    the work of the block came.
+    """Commits or aborts one half message.
+
+    A `with` block commits it at its end; an exception leaves it to the check-back, for it is not known here how far the work of the block
+    came.
 
     Attributes:
-        topic, partition: where it will be seen. transaction_id: its id (UNIQ_KEY), by which `check` is asked about it.
+        topic, partition: where it will be delivered. transaction_id: its id (UNIQ_KEY), by which `check` is asked about it.
         broker, queue_id: the name of the broker that holds it, and its queue there.
-        place: where it lies; each time that the broker asks it is stored anew, and lies elsewhere.
-        state: how far it is.
+        place: where it is stored. Each time before the broker asks, it stores the message again at another place.
+        state: a `State`.
     """
 
     def __init__(self, work: Ending, topic: str, home: tuple[int, str, int], transaction_id: str, place: Place) -> None:
@@ -117,26 +129,34 @@ class HalfMessage:
         self.place = place
         self.state = State.OPEN
         self._lock = threading.Lock()
-        self._entered = False  # somebody commits, or aborts
+        self._entered = False  # a call of commit or abort is under way
 
     def __repr__(self) -> str:
         return f"<HalfMessage {self.transaction_id} of {self.topic}[{self.partition}]: {self.state.value}>"
 
     @operation
     def commit(self, *, timeout: float = 30.0) -> Steps[None]:
-        """Have it seen.
+        """Commit the message: consumers get it.
 
+        Args:
+            timeout: seconds.
         Raises:
-            OutcomeUnknown: the end has left, and no success was heard of it: it is not sent again, the check decides. Where it is under way
-                still (`state`), who calls again waits on.
-            TransportError, NoMaster: the end has not left, the half is still open: commit again, or leave it to the check.
-            UsageError: it was ended, or left to the check, or somebody else ends it. Closed: the role was closed.
+            OutcomeUnknown: the commit was sent, and no success was received: it is not sent again, the check-back decides. Where it is
+                still under way (`state`), another call waits for it.
+            TransportError, NoMaster: the commit was not sent, the half is still open: commit again, or leave it to the check-back.
+            UsageError: it was ended, or left to the check-back, or another call ends it. Closed: the role was closed.
         """
         return self._end("commit", deadline_after(timeout))
 
     @operation
     def abort(self, *, timeout: float = 30.0) -> Steps[None]:
-        """Roll it back: it is never seen. Raises as `commit`."""
+        """Roll the message back: consumers never get it.
+
+        Args:
+            timeout: seconds.
+        Raises:
+            OutcomeUnknown, TransportError, NoMaster, UsageError, Closed: as of `commit`.
+        """
         return self._end("abort", deadline_after(timeout))
 
     def _end(self, verdict: Verdict, until: float) -> Steps[None]:
@@ -158,13 +178,19 @@ class HalfMessage:
             raise UsageError(f"{verdict}: the half message is {self.state.value}; an end is sent once")
 
     def begin(self, verdict: Verdict) -> None:
-        """Its end is about to leave. Raises UsageError where one has left, or it is left to the check."""
+        """Note that the end is about to be sent.
+
+        Args:
+            verdict: "commit" or "abort".
+        Raises:
+            UsageError: an end was sent, or the message is left to the check-back.
+        """
         with self._lock:
             self._check_open(verdict)
             self.state = DURING[verdict]
 
     def not_begun(self) -> None:
-        """It has not left: the connection was closed just before."""
+        """Note that the end was not sent, since the connection was closed just before: the message is open again."""
         with self._lock:
             self.state = State.OPEN
 
@@ -176,15 +202,21 @@ class HalfMessage:
 
     @operation
     def leaving(self, error: BaseException | None) -> Steps[None]:
-        """The end of a `with` block."""
+        """End a `with` block: commit where it ended well, leave the message to the check-back otherwise.
+
+        Args:
+            error: the exception that ended the block, or None.
+        Raises:
+            OutcomeUnknown, TransportError, NoMaster, UsageError, Closed: as of `commit`.
+        """
         if self.state is not State.OPEN:
-            return  # it was ended by hand
+            return  # the block has ended it
         if error is None:
             try:
                 yield from self._end("commit", deadline_after(self._work.timeout))
             except WireprotoError:
-                raise  # it may be committed again, if it is open
-            except BaseException as why:  # Ctrl-C, a cancellation: who had it in hand is gone
+                raise  # a message that is still open may be committed again
+            except BaseException as why:  # Ctrl-C, a cancellation: its caller will not end it
                 self._leave(why)
                 raise
         else:

@@ -1,6 +1,6 @@
-"""What takes a producer's records under asyncio, as the core's `Appender` does elsewhere: its own `send`, with SendFutures for receipts.
+"""Takes a producer's records under asyncio, as the core's `Appender` does elsewhere: by its own `send`, with SendFutures as receipts.
 
-May assume: the event loop's thread. Must not: wait for room, or know requests or queues.
+Runs in the event loop's thread and never waits for room.
 """
 
 from __future__ import annotations
@@ -18,17 +18,22 @@ if TYPE_CHECKING:
 
 
 class Gives(Protocol):
-    """The producer: `producer.RocketProducer`."""
+    """Is the part of `producer.RocketProducer` that an intake uses."""
 
     topic: str
 
     @property
-    def send(self) -> Callable[..., Any]: ...
-    def give(self, receipt: Any, room: Any) -> None: ...
+    def send(self) -> Callable[..., Any]:
+        """Return the function that takes a record."""
+        ...
+
+    def give(self, receipt: Any, room: Any) -> None:
+        """Return other receipts, and make room in another way."""
+        ...
 
 
 class Intake:
-    """See the module, and `wireproto.flow.async_hooks.RecordIntake`."""
+    """Takes records for an asyncio producer; implements `wireproto.flow.async_hooks.RecordIntake`."""
 
     def __init__(self, producer: Gives, account: Account) -> None:
         self._producer, self._account = producer, account
@@ -36,19 +41,19 @@ class Intake:
         self._lent = 0
 
     def await_by(self, face: Any) -> None:
-        """Hand out SendFutures of this face."""
+        """Return SendFutures of this asyncio producer from now on."""
         self._face = face
         self._producer.give(self._future, self._room)
 
     def hold(self, on: bool) -> None:
-        """Records wait for room in the face: it holds back what comes by itself."""
+        """Do nothing: while records wait for room, the asyncio producer itself holds back new ones."""
 
     def lend(self, size: int) -> None:
-        """Room that was taken for the next record."""
+        """Note bytes of the send budget that were taken for the next record."""
         self._lent += size
 
     def send(self, value: bytes | None, **how: Any) -> SendFuture:
-        """Take a record. Raises BufferFull, and tells the face how much it `needed`, when there is no room for it now."""
+        """Take a record. Raises BufferFull, and sets `needed` of the asyncio producer, when there is no room for it now."""
         made: Any = self._producer.send(value, **how, timeout=0.0)
         future: SendFuture = made
         return future

@@ -1,15 +1,15 @@
-"""A producer group's member as brokers know it: heartbeats to all masters, on connections on which they call back.
+"""Keeps a member of a producer group known to all masters, by heartbeats on connections on which the brokers send check-backs.
 
-What it is: a broker asks whichever connection of a group has beaten to it what became of a half message (39), so a process that may be
-asked has one to every master of the cluster, whichever topics it sends to: the halves of a member that has died may lie anywhere.
+A broker sends the check-back of a half message (39) on any connection of the group that has sent it a heartbeat, so a process that is to
+answer has one to every master of the cluster, whichever topics it sends to: the halves of a member that has died may lie anywhere.
 
-    join      heartbeat (34) to each master; one that is not there is beaten to again with the others
-    beat      each `heartbeat_interval`, and a connection that was lost is made again at once, ever later where it cannot be
-    leave     unregister (35), and the connections go; brokers would forget them with the connection, too
+    join      heartbeat (34) to each master; one that is away gets the next heartbeat with the others
+    beat      each `heartbeat_interval`; a connection that was lost is made again at once, with growing waits where that fails
+    leave     unregister (35), and the connections are closed; brokers forget a member with its connection, too
 
-A heartbeat that a goodbye overtakes leaves a connection in a broker's list that is closed: it asks nobody through such. Name servers are
-asked which masters there are; while none answers, the last that were known hold.
-Must not: read what brokers ask: that is the owner's, in the I/O thread.
+Where an unregister overtakes a heartbeat, a closed connection stays in a broker's list: it sends no check-back on such. The masters are
+looked up at the name servers; while none answers, those known last are used.
+What brokers send is handled by the owner, in the I/O thread.
 """
 
 from __future__ import annotations
@@ -36,15 +36,17 @@ if TYPE_CHECKING:
     from .options import RocketOptions
 
 ASK = 3.0
-"""Seconds that one broker has to answer, so that one which is silent does not take the time of all; and the name servers, where the
-masters are known."""
+"""Seconds that one broker has to answer, so that one which does not answer delays no other; also the name servers', where masters are
+known."""
 AGAIN = Policy(first=1.0, factor=2.0, ceiling=1e9, jitter=0.2)
-"""Waits until what could not be beaten to is tried again, up to the heartbeats that come anyway."""
+"""Waits until a heartbeat that failed is sent again, up to `heartbeat_interval`."""
 
 
 class Presence:
-    """Args:
-    called: takes what brokers send on these connections; called in the I/O thread.
+    """Sends the heartbeats of one member of a producer group.
+
+    Args:
+        called: handles what brokers send on these connections; called in the I/O thread.
     """
 
     def __init__(self, cluster: RocketCluster, options: RocketOptions, group: str, called: Callable[[object], None]) -> None:
@@ -59,28 +61,30 @@ class Presence:
         cluster.watch(self)
 
     def joining(self, until: float) -> Steps[None]:
-        """Be known to every master; raises when none of them answers in time."""
+        """Send the first heartbeats, to every master; raises when none of them answers in time."""
         everywhere = yield from self._cluster.retrying(lambda: self._beating(until), until)
         self._later()
         if not everywhere:
             self._cluster.tasks.shared(("back", self.id), self._coming_back, f"heartbeats of group {self._group}")
 
     def reaching(self, address: str, until: float) -> Steps[None]:
-        """Be known to this broker, which may be new: it is about to be sent to, and will ask. One that does not take it is beaten to with
-        the others."""
+        """Send a heartbeat to this broker, unless it has had one on an open connection: a half is about to be sent to it.
+
+        An error is ignored: the broker gets the next heartbeat with the others.
+        """
         if self.calling(address) is None:
             with contextlib.suppress(BrokerError, TransportError):
                 yield from self._beat(address, until)
 
     def calling(self, address: str) -> Connection | None:
-        """The connection on which this broker calls, if it can."""
+        """Return the open connection on which this broker sends check-backs, or None."""
         conn = self._connections.get(address)
         return None if conn is None or conn.closed else conn
 
     # --- heartbeats ---
 
     def _known(self, until: float) -> Steps[list[str]]:
-        """All masters, as far as is known; raises NoMaster where there is none."""
+        """Return the addresses of all masters, as far as known; raises NoMaster where there is none."""
         limit = min(until, time.monotonic() + ASK) if self._masters else until
         try:
             self._masters = yield from self._cluster.masters(limit)
@@ -92,7 +96,7 @@ class Presence:
         return self._masters
 
     def _beating(self, until: float) -> Steps[bool]:
-        """A heartbeat to each master, beside each other; whether all of them know us now. Raises when all of them failed."""
+        """Send a heartbeat to each master, concurrently; returns whether all of them took it. Raises when all of them failed."""
         problems: list[WireprotoError] = []
 
         def beat(address: str) -> Steps[None]:
@@ -124,7 +128,7 @@ class Presence:
         yield from self._cluster.asking(conn, HeartBeatRequest(), self._body, until=until)
 
     def _later(self) -> None:
-        """In the I/O thread: the next ones."""
+        """Set the timer for the next heartbeats, in the I/O thread."""
         if not self._closed:
             self._cluster.loop.call_at(time.monotonic() + self._options.heartbeat_interval, self._now)
 
@@ -134,7 +138,7 @@ class Presence:
             self._later()
 
     def _quietly(self) -> Steps[bool]:
-        """Whether every master knows us that is there."""
+        """Send heartbeats without raising; returns whether every master took one."""
         if self._closed:
             return True
         try:
@@ -145,12 +149,12 @@ class Presence:
             return True
 
     def lost(self, conn: Connection) -> None:
-        """In the I/O thread: a connection of the client was lost; if it was ours, that broker cannot call."""
+        """Handle the loss of a connection of the client, in the I/O thread: if it is one of ours, that broker cannot ask here."""
         if not self._closed and any(conn is mine for mine in list(self._connections.values())):
             self._cluster.tasks.shared(("back", self.id), self._coming_back, f"heartbeats of group {self._group}")
 
     def _coming_back(self) -> Steps[None]:
-        """At once, but a while later where connections are cut as they are made, ever later where none can be made."""
+        """Make lost connections again: at once, 1 s later where they are cut as they are made, with growing waits where that fails."""
         waits = Waits(AGAIN)
         if time.monotonic() < self._back + AGAIN.first:
             yield self._back + AGAIN.first
@@ -163,13 +167,13 @@ class Presence:
             yield time.monotonic() + wait
 
     def _is_back(self, known: bool) -> bool:
-        """Whether all is well, or the role was closed meanwhile, and perhaps the client, so that nothing may wait."""
+        """Return whether all connections are open, or the role was closed meanwhile, and perhaps the client, so that nothing may wait."""
         return self._closed or (known and not any(conn.closed for conn in self._connections.values()))
 
     # --- the end ---
 
     def closing(self, until: float) -> Steps[None]:
-        """Leave, and close the connections."""
+        """Leave the group, and close the connections."""
         self._closed = True
         message = UnregisterClientRequest(client_id=self.id, producer_group=self._group)
 
@@ -186,7 +190,7 @@ class Presence:
             self.end()
 
     def end(self) -> None:
-        """Close the connections, without a word."""
+        """Close the connections without leaving the group."""
         self._closed = True
         self._cluster.unwatch(self)
         self._hang_up()

@@ -1,17 +1,17 @@
-"""The Producer of one topic: records in, receipts out.
+"""Takes records for one topic and returns receipts: the Producer role.
 
-What it is: a face of a sender. A record goes out at once as command 310 when its queue has nothing on the wire. What is sent meanwhile
-gathers: neighbours of one queue share a command 320, which goes out when the one before is answered (or, with `linger`, when it is full
-or old). A command carries one time: a record of another has its own in a property (see `record.py`). Which commands are sent, and when
-again, is `sending.RocketSender`'s.
+A record is sent at once as command 310 when its queue has nothing in flight. What is sent meanwhile gathers: neighbours of one queue share
+a command 320, which is sent when the one before is answered (or, with `linger`, when it is full or old). A command carries one timestamp: a
+record with another one has its own in a property (see `record`). Which commands are sent, and when they are repeated, is decided by
+`sending.RocketSender`; the producer knows no requests, brokers or connections.
 
 Delivery: acknowledged means stored by the broker (see `RocketReceipt.warning`). A command whose reply was lost is repeated and may then be
-stored twice: RocketMQ has no sequence numbers to tell.
-A compacted topic takes records with a key only, and its brokers lose others in a command 320 (see `keyed.py`): they are refused here, and
-while nobody has told what the topic is, each record without a key has a command of its own.
+stored twice: RocketMQ has no sequence numbers by which a broker could notice.
+A compacted topic takes records with a key only, and its brokers lose others in a command 320 (see `compaction`): they are refused here, and
+while it is not known whether the topic is compacted, each record without a key has a command of its own.
 Partition: the one named; by key, Java's ``hashCode``; else in turn over the queues whose brokers answer.
-Queues that a topic gets later: see `lanes.py`.
-May be shared by threads. Must not: know requests, brokers or connections.
+Queues that a topic gets later: see `queue_selector`.
+May be shared by threads.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ WANTS_KEYS = "the topic is compacted: its brokers keep the newest record of each
 
 
 class RocketProducer(RocketProducerCore, BatchProducer):
-    """Appends records to one topic. Made by `RocketClient.producer`. `send` is the core's, but for what `_take_slowly` does."""
+    """Appends records to one topic. Made by `RocketClient.producer`. `send` is the core's, and calls `_take_slowly` for the rest."""
 
     def __init__(self, cluster: RocketCluster, topic: str, options: RocketOptions, route: Route) -> None:
         limit = min(options.batch_size, options.max_message_size, cluster.budget.limit - OVERHEAD)
@@ -74,8 +74,7 @@ class RocketProducer(RocketProducerCore, BatchProducer):
 
     @classmethod
     def opening(cls, cluster: RocketCluster, topic: str, options: RocketOptions, timeout: float | None = None) -> Steps[Self]:
-        """Look the topic up, and make a producer whose masters are connected where they answer, in so many seconds; None: those of the
-        options."""
+        """Look the topic up, and make a producer with connections to the masters that answer. timeout: seconds; None: the option's."""
         record.check_topic(topic)
         until = cluster.deadline(options.timeout if timeout is None else timeout)
         route = yield from cluster.routing(topic, until)
@@ -85,7 +84,7 @@ class RocketProducer(RocketProducerCore, BatchProducer):
         until = min(until, cluster.deadline(options.connect_timeout))
         yield from cluster.connecting_all(route.masters, until)  # one that is down is left to the retries
         made._needs_keys = yield from needing_keys(cluster, topic, route.masters, until)
-        made._routing.refresh_later()  # which may learn what is not known here
+        made._routing.refresh_later()  # asks again whether keys are needed, where that is not known here
         return made
 
     # taking records --------------------------------------------------------------------------------------------------------------
@@ -125,13 +124,26 @@ class RocketProducer(RocketProducerCore, BatchProducer):
         return receipt
 
     def _ids_anew(self, now_ms: int) -> RocketIds:
-        """Another month has begun."""
+        """Make new ids, since another month has begun."""
         self._ids, self._ids_end = record.ids_of_month(now_ms)
         return self._ids
 
     @operation
     def send_batch(self, columns: Any, *, partition: int | None = None, timeout: float = 30.0) -> Steps[Sequence[RocketReceipt]]:
-        """Take many records; see `wireproto.roles.Producer.send_batch`. Everything is checked before anything is taken."""
+        """Take many records at once. Everything is checked before anything is taken.
+
+        Args:
+            columns: anything with ``__arrow_c_array__`` or ``__arrow_c_stream__`` with the columns ``value`` and any of ``key``,
+                ``headers``, ``timestamp`` (milliseconds since 1970), ``partition``; or a Columns.
+            partition: number, for all rows; None: by the column ``partition``, else by the key. timeout: seconds to wait for room in the
+                send budget.
+        Returns:
+            a receipt for the last record of each command that they are sent in, in order.
+        Raises:
+            ValueUnsupported: a row cannot be sent; none was taken. OptionError: there is no such partition.
+            BufferFull: no room within `timeout` for the rest; `taken` has the number of rows taken by partition, which are sent.
+            Closed: the producer or the client was closed.
+        """
         deadline = deadline_after(timeout)
         table = columns if isinstance(columns, Columns) else Columns.from_arrow(columns)
         check_rocket_columns(table, self.options.max_message_size)
@@ -157,17 +169,20 @@ class RocketProducer(RocketProducerCore, BatchProducer):
         return [self._receipt(batch, index) for batch, index in last.values()]
 
     def _charged(self, rows: Columns, start: int) -> int:
-        """Bytes that the rows which fit one command may need of the send budget."""
+        """Return the bytes of the send budget that the rows which fit one command may need."""
         ahead = rows[start : start + self.options.batch_size // OVERHEAD + 1]
         return min(ahead.nbytes + OVERHEAD * len(ahead), max(self.options.batch_size, ahead[:1].nbytes)) + OVERHEAD
 
     def _take_rows(
         self, number: int | None, rows: Columns, start: int, share: int, route: Route | None
     ) -> tuple[int, int, RocketBatch, int]:
-        """Put neighbours that fit one command in: how many, bytes held of their share, their batch, and the last one's index.
+        """Put neighbouring rows that fit one command into a batch. Lock held.
 
         Args:
-            route: what `number` was found by, where it is for keys: one by one when that does not hold any more.
+            number: partition, or None: any queue. rows, start: the rows from this index on. share: bytes taken from the send budget.
+            route: the route by which `number` was computed from keys, or None. Where keys do not go by it any more, one row is taken.
+        Returns:
+            how many rows were taken, bytes used of `share`, their batch, and the index of the last one.
         """
         now_ms = int(time.time() * 1000)
         ids = self._ids if now_ms < self._ids_end else self._ids_anew(now_ms)
@@ -213,7 +228,7 @@ class RocketProducer(RocketProducerCore, BatchProducer):
         return body
 
     def _checked_place(self, partition: int) -> int:
-        """Under the lock."""
+        """Return the partition, or raise OptionError where there is none such. Lock held."""
         if not isinstance(partition, int) or isinstance(partition, bool):
             raise OptionError(f"a partition is an int, not {type(partition).__name__}", topic=self.topic)
         if not 0 <= partition < len(self._routing.queues):
@@ -221,7 +236,7 @@ class RocketProducer(RocketProducerCore, BatchProducer):
         return partition
 
     def learning_keys(self) -> Steps[None]:
-        """Now and then: ask whether the topic is compacted, if nobody has told yet."""
+        """Ask whether the topic is compacted, if that is not known yet; called at each look at the route."""
         if self._needs_keys is None:
             until = self._cluster.deadline(self.options.connect_timeout)
             self._needs_keys = yield from needing_keys(self._cluster, self.topic, self._routing.route.masters, until)
@@ -229,10 +244,16 @@ class RocketProducer(RocketProducerCore, BatchProducer):
     # waiting ---------------------------------------------------------------------------------------------------------------------
 
     def async_hooks(self) -> AsyncHooks:
+        """Return the parts of the producer that the asyncio wrapper uses."""
         return AsyncHooks(Intake(self, self._account), self._account, self._sender.hurry, self._known_place)
 
     def give(self, receipt: Callable[[RocketBatch, int], Any], room: Callable[[int, float], None]) -> None:
-        """Hand out other receipts, and find room for records in another way than waiting for it."""
+        """Return other receipts, and make room for records in another way than waiting for it.
+
+        Args:
+            receipt: makes the receipt of a record from its batch and index.
+            room: called with bytes and a deadline (`time.monotonic()`) for a record that has no room yet; returns when it has, or raises.
+        """
         self._receipt, self._room = receipt, room
 
     def _late(self, batch: RocketBatch, why: WireprotoError) -> WireprotoError:
@@ -247,7 +268,7 @@ class RocketProducer(RocketProducerCore, BatchProducer):
 
 
 def _calling(producer: RocketProducer) -> Any:
-    """`learning_keys`, while somebody holds the producer."""
+    """Return `learning_keys` as a function that does not keep the producer alive, and does nothing once it is gone."""
     held = weakref.ref(producer)
 
     def learn() -> Steps[None]:

@@ -1,13 +1,13 @@
-"""The QueueConsumer role: each message is acked or given back.
+"""Delivers single messages, each of which is acked or released: the QueueConsumer role.
 
-What it is: a member of a group that reads its share of the topic and of the group's retry topic, and hands out one message at a time.
+A member of a group that reads its share of the topic and of the group's retry topic, and returns one message at a time.
 
     ack       done: the queue's offset is committed up to the first message that is not done yet
-    release   a copy is stored to come back later by way of %RETRY%group (36), with one more attempt; the message itself is done then.
-              After `max_attempts` it goes to the group's dead letters, %DLQ%group. Where the broker would not keep it (see `retries`) it
-              stays in hand, and `release` raises NotRetried
+    release   a copy is stored to come back later through the retry topic %RETRY%group (36), with one more attempt; the message itself is
+              done then. After `max_attempts` it goes to the group's dead-letter queue, %DLQ%group. Where the broker would not keep it (see
+              `retries`) it stays in hand, and `release` raises NotRetried
 
-What was handed out and not ended comes again when this member is gone: nothing is lost; what was acked behind an open message may repeat.
+What was delivered and not ended comes again when this member is gone: nothing is lost; what was acked behind an open message may repeat.
 Belongs to one thread at a time.
 """
 
@@ -44,34 +44,48 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Prefix:
-    """Which messages of one queue are in hand, and up to where all are done. Sans-IO.
+    """Keeps which messages of one queue are in hand, and up to which offset all are done. Sans-IO.
 
-    `done_to` is the first offset that is not done; everything before is. `fetched` is where the next batch begins, `saved` what the
-    broker has been told.
+    Attributes:
+        done_to: the first offset that is not done; everything before is. fetched: where the next batch begins.
+        saved: the offset that was committed last. done: offsets that are done, behind one that is open. open: offsets in hand, in order.
     """
 
     done_to: int
     fetched: int
     saved: int
-    done: set[int] = field(default_factory=set)  # behind one that is open
+    done: set[int] = field(default_factory=set)
     open: deque[int] = field(default_factory=deque)
 
     def fetch(self, offsets: Sequence[int], end: int) -> None:
-        """A batch that reaches to `end` and holds these offsets, in order; the others were passed over by the broker."""
+        """Add a fetched batch; what lies between its offsets the broker skipped.
+
+        Args:
+            offsets: of its messages, in order. end: the offset behind the batch.
+        """
         self.open, self.fetched = self.opened(offsets), end
         self.advance()
 
     def opened(self, offsets: Sequence[int]) -> deque[int]:
-        """`open` with these, which come next."""
+        """Return `open` with more offsets appended.
+
+        Args:
+            offsets: those that come next, in order.
+        """
         return deque((*self.open, *offsets))
 
     def finish(self, offset: int) -> None:
-        """Mark it done."""
+        """Mark a message done.
+
+        Args:
+            offset: of the message.
+        """
         if offset >= self.done_to:
             self.done.add(offset)
         self.advance()
 
     def advance(self) -> None:
+        """Move `done_to` behind the messages at the front that are done."""
         while self.open and self.open[0] in self.done:
             self.done.remove(self.open.popleft())
         self.done_to = self.open[0] if self.open else self.fetched
@@ -79,7 +93,7 @@ class Prefix:
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """What is needed to end a message in hand."""
+    """Holds what is needed to end a message in hand."""
 
     key: TopicPartition
     queue: Queue
@@ -92,7 +106,7 @@ class Held:
 
 
 class RocketQueueConsumer(PartingRole):
-    """Made by `RocketClient.queue`."""
+    """Receives single messages of the assigned queues. Made by `RocketClient.queue`."""
 
     def __init__(self, cluster: RocketCluster, topic: str, group: str, options: RocketOptions) -> None:
         super().__init__("queue consumer", cluster.loop)
@@ -102,20 +116,30 @@ class RocketQueueConsumer(PartingRole):
         self._ready: deque[tuple[Delivery, Held]] = deque()
         self._prefixes: dict[TopicPartition, Prefix] = {}
         self._held: dict[int, tuple[Delivery, Held]] = {}
-        self._going: tuple[Delivery, Held] | None = None  # on its way out of `receive`
+        self._going: tuple[Delivery, Held] | None = None  # being returned by `receive`
         self._leaving = Event(cluster.loop)
         self._retries = Retries(cluster, group)
         self._assignment = Assignment(cluster, (topic,), group, EARLIEST, options, facts=True)
 
     @classmethod
     def opening(cls, cluster: RocketCluster, topic: str, group: str, options: RocketOptions) -> Steps[Self]:
-        """Join, and make a worker that has its share."""
+        """Join the group, and make a worker that has its share of the queues."""
         made = cls(cluster, topic, group, options)
         yield from made._assignment.opening()
         return made
 
     def receive(self, timeout: float = 1.0) -> Delivery | None:
-        """The next message, or None when none came within `timeout`, or `max_unacked` are in hand."""
+        """Return the next message, or None when none came within `timeout`, or `max_unacked` are in hand.
+
+        Args:
+            timeout: seconds; 0: what is here already.
+        Raises:
+            PullOffsetMoved: the messages that come next are gone (with the option reset, reading continues elsewhere).
+            BrokerError, TransportError: refused for good, or nothing has worked for `recovery_timeout`.
+            TopicNotExist: no name server knows the topic for `recovery_timeout`.
+            ProtocolError: what came cannot be decoded; names the position.
+            ConcurrentUse: another thread is in a call. Closed: the role or the client was closed.
+        """
         before, given = self._assignment.fetcher.handing, self._going
         try:
             with self._only:
@@ -125,17 +149,17 @@ class RocketQueueConsumer(PartingRole):
                 return delivery if delivery is not None else self._assignment.fetcher.drive(self._receiving(deadline))
         except WireprotoError:
             raise
-        except BaseException:  # a signal handler's: what was not returned comes with the next call
+        except BaseException:  # raised by a signal handler: what was not returned comes with the next call
             self._take_back(before, given)
             raise
 
     def receiving(self, timeout: float = 1.0) -> Steps[Delivery | None]:
-        """`receive`, as steps."""
+        """Run `receive` as steps."""
         with self._only:
             return (yield from self._receiving(deadline_after(timeout)))
 
     def _at_hand(self) -> Delivery | None:
-        """The next message, if it is there and may be handed out."""
+        """Return the next message, if it is here and may be delivered."""
         self._assignment.look()
         self._forget()
         if not self._ready or len(self._held) >= self.options.max_unacked:
@@ -147,7 +171,7 @@ class RocketQueueConsumer(PartingRole):
         return delivery
 
     def _take_back(self, before: tuple[Cursor, int] | None, given: tuple[Delivery, Held] | None) -> None:
-        """The message that was on its way out is the next one again, and what was fetched and is not ready yet is fetched again."""
+        """Put the message that was being returned back in front, and fetch again what was fetched and is not unpacked yet."""
         going = self._going
         if going is not None and going is not given:
             self._held.pop(id(going[0]), None)
@@ -167,7 +191,7 @@ class RocketQueueConsumer(PartingRole):
                 continue
             if time.monotonic() >= deadline:
                 return None
-            self._assignment.member.polled()  # who has all that it may have is alive
+            self._assignment.member.polled()  # a worker that holds `max_unacked` messages is alive
             yield self._leaving, min(deadline, time.monotonic() + self.options.max_poll_interval / 2)
             self._still_open()
         return delivery
@@ -176,7 +200,7 @@ class RocketQueueConsumer(PartingRole):
         batch, facts = found.batch, found.columns.facts
         key, end = (batch.topic, batch.partition), found.end
         prefix = self._prefixes.get(key)
-        if prefix is None or prefix.fetched > found.start:  # ours anew, or the group was set back
+        if prefix is None or prefix.fetched > found.start:  # assigned again, or the group was set back
             self._ready = deque(item for item in self._ready if item[1].key != key)
             prefix = self._prefixes[key] = Prefix(found.start, found.start, found.start)
         records = list(batch)
@@ -194,12 +218,12 @@ class RocketQueueConsumer(PartingRole):
             )
             items.append((Delivery(record, facts["reconsume_times"][at] + 1, self._end, _sent_to=held.real_topic), held))
         opened = prefix.opened(offsets)
-        # A signal handler runs between calls alone: all of this is done, or nothing of it.
+        # A signal handler runs only between calls: all of this is done, or nothing of it.
         prefix.open, prefix.fetched, self._ready, self._assignment.fetcher.handing = opened, end, items, None
         prefix.advance()
 
     def _forget(self) -> None:
-        """Drop what belongs to queues that are no longer ours, were not for a while, or were set to another offset."""
+        """Drop what belongs to queues that are not assigned any more, were not for a while, or were set to another offset."""
         assignment = self._assignment
         set_back, gone = frozenset(assignment.set_back), frozenset(assignment.gone)
         over = set_back | gone
@@ -211,7 +235,7 @@ class RocketQueueConsumer(PartingRole):
 
     @operation
     def _end(self, delivery: Delivery, acked: bool, timeout: float, wait: bool = False) -> Steps[None]:
-        """Ack or release; `Delivery` calls it. Both wait by themselves."""
+        """Ack or release a message; `Delivery` calls it. Both wait until the broker has answered, so `wait` changes nothing."""
         with self._only:
             deadline = deadline_after(timeout)
             self._assignment.member.polled()
@@ -260,7 +284,7 @@ class RocketQueueConsumer(PartingRole):
         self._leaving.set()
 
     def _parting(self, deadline: float) -> Steps[None]:
-        """Leave the group. Messages in hand and not ended come again, to whoever reads their queues next."""
+        """Leave the group. Messages in hand and not ended come again, to the member that reads their queues next."""
         self._ready.clear()
         self._held.clear()
         try:

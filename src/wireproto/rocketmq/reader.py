@@ -1,8 +1,8 @@
-"""The Reader role: queues by offset, without a group.
+"""Reads queues by offset, without a group: the Reader role.
 
-What it is: a `Fetcher` over the queues that the start names, up to the stops fixed when it opens. LATEST as a stop is the queue's max
+The reader is a `Fetcher` over the queues that the start names, up to the stops fixed when it opens. LATEST as a stop is the queue's max
 offset then. Reading ends when the next offset has reached the stop, whatever was stored there. Without a stop, and where the start names no
-queue, those are read too that the topic gets later on (`coming.py`).
+queue, queues that the topic gets later are read, too (`coming.py`).
 Belongs to one thread at a time.
 """
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from .options import RocketOptions
 
 ENOUGH = 5.0
-"""Seconds that a broker has to tell where its queues begin, before they are read later than those of the others."""
+"""Seconds that a broker has to answer where its queues begin; after that reading begins with the queues of the other brokers."""
 READERS_GROUP = "TOOLS_CONSUMER"
-"""A group that exists on every broker: readers need one in name only."""
+"""A group that exists on every broker: a pull has to name one, though readers use no group."""
 
 
 class RocketReader(Role):
-    """Reads a topic's queues. Made by `RocketClient.reader`."""
+    """Polls batches of a topic's queues. Made by `RocketClient.reader`."""
 
     def __init__(self, cluster: RocketCluster, topic: str, options: RocketOptions) -> None:
         super().__init__("reader", cluster.loop)
@@ -53,7 +53,7 @@ class RocketReader(Role):
 
     @classmethod
     def opening(cls, cluster: RocketCluster, topic: str, start: Where, stop: Where | None, options: RocketOptions) -> Steps[Self]:
-        """Find out where to start and stop, and make the reader."""
+        """Look up the offsets to start and stop at, and make the reader."""
         until = cluster.deadline(options.timeout)
         made = cls(cluster, topic, options)
         yield from cluster.routing(topic, until)
@@ -70,8 +70,11 @@ class RocketReader(Role):
         return made
 
     def _begins(self, start: Where, until: float) -> Steps[tuple[dict[TopicPartition, int], dict[TopicPartition, int]]]:
-        """Where a reader without a stop begins: after `ENOUGH` seconds without queues whose broker does not tell, while another one does.
-        They are read as soon as it does (`Coming`), as those are whose broker is away."""
+        """Look up where a reader without a stop begins.
+
+        After `ENOUGH` seconds queues whose broker does not answer are left out, if another broker has answered. They are read as soon as
+        their broker answers (`Coming`), like those whose broker is away.
+        """
         now = time.monotonic()
         try:
             return (yield from self._offsets.ranges(start, None, min(now + ENOUGH, now + (until - now) / 2)))
@@ -90,12 +93,15 @@ class RocketReader(Role):
         return {key: place.offset for key, place in known.items()}, {}
 
     def poll(self, timeout: float = 1.0) -> Batch | None:
-        """The next batch, or None when none came within `timeout` or the stop is reached (see `done`).
+        """Return the next batch, or None when none came within `timeout` or the stop is reached (see `done`).
 
+        Args:
+            timeout: seconds; 0: what is here already.
         Raises:
-            PullOffsetMoved: the records that come next are gone (with the option reset, reading goes on elsewhere).
+            PullOffsetMoved: the records that come next are gone (with the option reset, reading continues elsewhere).
             BrokerError, TransportError: refused for good, or nothing has worked for `recovery_timeout`.
-            ProtocolError: what came cannot be read; names the position.
+            ProtocolError: what came cannot be decoded; names the position.
+            ConcurrentUse: another thread is in a call. Closed: the role or the client was closed.
         """
         before = self._fetcher.handing
         try:
@@ -106,12 +112,12 @@ class RocketReader(Role):
                 return found.batch if found is not None else None
         except WireprotoError:
             raise
-        except BaseException:  # a signal handler's: what was not returned comes with the next poll
+        except BaseException:  # raised by a signal handler: what was not returned comes with the next poll
             self._fetcher.take_back(before)
             raise
 
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
-        """`poll`, as steps."""
+        """Run `poll` as steps."""
         with self._only:
             found = yield from self._fetching(deadline_after(timeout))
             return found.batch if found is not None else None
@@ -134,10 +140,15 @@ class RocketReader(Role):
 
     @operation
     def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
-        """Go on from there; drops what was fetched ahead. Queues that `where` does not name stay where they are.
+        """Continue from there; drops what was fetched ahead. Queues that `where` does not name stay where they are.
 
+        Args:
+            where: EARLIEST, LATEST, AtTime (milliseconds since 1970), a position, or a mapping of positions. timeout: seconds.
         Raises:
-            NoMaster: the broker of one is away, and cannot tell. NoQueue: one may not be read now, and `where` is a time. None was moved.
+            OptionError: a partition that this reader does not read, or no position.
+            NoMaster: the broker of a queue is away. NoQueue: a queue may not be read now, and `where` is a time. None was moved.
+            TransportError, TimedOut: a broker does not answer. BrokerError: a broker refuses. None was moved.
+            ConcurrentUse: another thread is in a call. Closed: the role or the client was closed.
         """
         with self._only:
             until = deadline_after(timeout)
@@ -153,12 +164,12 @@ class RocketReader(Role):
 
     @property
     def positions(self) -> Mapping[TopicPartition, Position]:
-        """Where each partition is read next."""
+        """Return the position of the next record of each partition."""
         return dict(self._fetcher.places())
 
     @property
     def done(self) -> bool:
-        """Whether every partition has reached its stop."""
+        """Return whether every partition has reached its stop."""
         return self._coming is None and self._fetcher.done
 
     def _let_go(self, deadline: float) -> None:

@@ -1,20 +1,20 @@
-"""Transactional messages: each is stored as a half that nobody sees, and seen when its sender, or a check, says so.
+"""Sends transactional messages: each is stored as a half message, and delivered when its sender, or a check-back, commits it.
 
-What it is: `RocketTransactional`, a role of its own, since RocketMQ's transaction is one message with a verdict and no set of records:
+`RocketTransactional` is a role of its own, since RocketMQ's transaction is one message with a commit or abort, and no set of records:
 
-    send      stores a half (310 with TRAN_MSG and PGROUP), waits for the broker's word, and gives a `HalfMessage`
-    the end   37 to the broker that holds it, once, by a task of the client: who ceases to wait for the answer takes nothing back
+    send      stores a half (310 with TRAN_MSG and PGROUP), waits for the broker's answer, and returns a `HalfMessage`
+    the end   EndTransaction (37) to the broker that holds it, once, by a task of the client: a caller that stops waiting undoes nothing
     check     brokers ask members of the group about halves without an end, after a while and then again: `checks`, `presence`
 
-    a send that is answered with              comes to
+    a send that is answered with              results in
     0                                         a half
-    10, 11, 12: stored less safely            rolled back, Aborted: what the work then did could be lost with the broker
-    a refusal that may pass                   sent again, while there is time: a message without key and partition to another broker
+    10, 11, 12: stored less safely            a roll back, Aborted: what the work then did could be lost with the broker
+    a refusal that may pass                   another send, while there is time: a message without key and partition to another broker
     any other code                            that error, nothing is stored
-    nothing                                   Aborted: it may be stored, and is not sent again; whoever asks here hears "abort"
+    nothing                                   Aborted: it may be stored, and is not sent again; a check-back here is answered "abort"
 
 May be shared by threads; a half is ended by one of them. A close waits for the ends that are under way, within its time.
-Must not: repeat an end, or a half that may be stored.
+Neither an end nor a half that may be stored is ever sent twice.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ if TYPE_CHECKING:
     from .route import Queue, Route
 
 PREPARED = 4
-"""sysFlag's bit of a half."""
+"""The bit of sysFlag that marks a half."""
 GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
-"""What brokers and Java's clients take for the name of a group."""
+"""Names of groups that brokers and Java's clients accept."""
 
 
 class Outgoing(NamedTuple):
-    """A half before it is stored."""
+    """Holds a half message before it is stored. born: its timestamp, milliseconds since 1970."""
 
     topic: str
     key: bytes | None
@@ -73,15 +73,15 @@ class Outgoing(NamedTuple):
 
     @property
     def anywhere(self) -> bool:
-        """Whether any queue will do."""
+        """Return whether it may go to any queue."""
         return self.key is None and self.partition is None
 
 
 class RocketTransactional(PartingRole):
-    """Made by `RocketClient.transactional`.
+    """Sends half messages and ends them. Made by `RocketClient.transactional`.
 
     Attributes:
-        group: its producer group. timeout: seconds for what the end of a `with` block waits for.
+        group: its producer group. timeout: seconds that the commit at the end of a `with` block may take.
     """
 
     def __init__(self, cluster: RocketCluster, group: str, check: Check, options: RocketOptions) -> None:
@@ -101,12 +101,12 @@ class RocketTransactional(PartingRole):
         self._presence = Presence(cluster, options, group, self._checks.pushed)
         self._ids, self._ids_end = record.ids_of_month(int(time.time() * 1000))
         self._turn = 0
-        self._ending: set[HalfMessage] = set()  # the I/O thread's: whose ends are under way
-        self._answered: Event | None = None  # the I/O thread's: that none is any more, where somebody waits for that
+        self._ending: set[HalfMessage] = set()  # with an end under way; used in the I/O thread only
+        self._answered: Event | None = None  # set when no end is under way any more; used in the I/O thread only
 
     @classmethod
     def opening(cls, cluster: RocketCluster, group: str, check: Check, options: RocketOptions) -> Steps[Self]:
-        """Be known to the brokers, so that they can ask."""
+        """Make the role, and announce it to the brokers by heartbeats, so that they can ask it."""
         made = cls(cluster, group, check, options)
         try:
             yield from made._presence.joining(cluster.deadline(options.timeout))
@@ -128,12 +128,20 @@ class RocketTransactional(PartingRole):
         partition: int | None = None,
         timeout: float = 30.0,
     ) -> Steps[HalfMessage]:
-        """Store a half message, as `wireproto.roles.Producer.send` takes a record; returns when the broker has it. Its timestamp is now:
-        brokers count by it when to ask, and never ask about an old one.
+        """Store a half message; returns when the broker has it.
 
+        Its timestamp is now: brokers compute from it when to ask, and never ask about an old one.
+
+        Args:
+            value: bytes of the record, not empty. topic: name of the topic. key: bytes or None.
+            headers: pairs of name and bytes, or a mapping. partition: number, None: by the key, or any queue in turn without a key.
+            timeout: seconds.
         Raises:
-            Aborted: it was stored less safely than the broker is set to, and rolled back; or its answer was lost, and it will be. In both
-                cases there is nothing to do for it but to send another one. Whatever else is raised: nothing was stored.
+            Aborted: it was stored less safely than the broker is configured to, and rolled back; or its answer was lost, and it will be
+                rolled back. In both cases send another one. After any other error nothing was stored.
+            ValueUnsupported: the broker cannot carry this message. OptionError: there is no such partition.
+            TopicNotExist: no name server knows the topic. BrokerError: a broker refuses.
+            TransportError, TimedOut: no broker can be reached. Closed: the role or the client was closed.
         """
         return self._sending(value, topic, key, headers, partition, deadline_after(timeout))
 
@@ -185,7 +193,7 @@ class RocketTransactional(PartingRole):
         return Outgoing(topic, key, partition, body, properties, transaction_id, now_ms, sys_flag)
 
     def _properties(self, plain: str) -> str:
-        """What brokers know a half by, as Java's producer writes it."""
+        """Return the properties of a half: those of the message, and the ones that mark it as a half, as Java's producer writes them."""
         text = f"{plain}TRAN_MSG\x01true\x02PGROUP\x01{self.group}\x02"
         if self._options.check_after is not None:
             text += f"CHECK_IMMUNITY_TIME_IN_SECONDS\x01{self._options.check_after}\x02"
@@ -194,7 +202,7 @@ class RocketTransactional(PartingRole):
         return text
 
     def _place(self, route: Route, message: Outgoing, avoided: set[str]) -> Queue:
-        """Its queue; what may go anywhere goes to one of a broker that has not failed, in turn."""
+        """Choose its queue; a message that may go to any queue goes to those of brokers that have not failed, in turn."""
         if not route.queues:
             raise codes.NoPermission("the topic has no queue", topic=message.topic)
         if message.partition is not None:
@@ -211,13 +219,13 @@ class RocketTransactional(PartingRole):
         return able[self._turn % len(able)]
 
     def _store(self, queue: Queue, message: Outgoing, until: float) -> Steps[Reply]:
-        """One attempt at one broker."""
+        """Send it to one broker, once."""
         if queue.address is None:
             raise NoMaster(f"broker {queue.broker} has no master now")
         yield from self._presence.reaching(queue.address, until)
         conn = yield from self._cluster.connecting(queue.address, until)
         self._check_open()
-        self._checks.note(message.transaction_id, "abort")  # until it is known to be stored
+        self._checks.note(message.transaction_id, "abort")  # the answer to check-backs until it is known to be stored
         late = min(until, time.monotonic() + self._options.request_timeout)
         try:
             return (yield from self._cluster.asking(conn, self._command(queue, message), message.body, until=late, accept=SEND_WARNINGS))
@@ -241,7 +249,7 @@ class RocketTransactional(PartingRole):
         )
 
     def _less_safe(self, half: HalfMessage, reply: Reply, until: float) -> Steps[Aborted]:
-        """Roll back what is stored, but not as it is to be; the error that tells."""
+        """Roll back a half that was stored less safely than configured; returns the error to raise."""
         why = codes.error(reply.code, reply.remark or "", peer=reply.peer)
         made = Aborted("the half message was stored less safely than the broker is set to, and rolled back", topic=half.topic)
         made.__cause__ = why
@@ -254,19 +262,25 @@ class RocketTransactional(PartingRole):
     # --- their ends ---
 
     def deciding(self, half: HalfMessage, verdict: Verdict, until: float) -> Steps[None]:
-        """See `half.Ending`."""
+        """Send the end, once, and set the half's state; or wait for the end that is under way: see `half.Ending`.
+
+        Args:
+            half: the message. verdict: "commit" or "abort". until: deadline, a `time.monotonic()` value.
+        Raises:
+            OutcomeUnknown: it was sent, and no success was received. After any other error it was not sent, and the state is unchanged.
+        """
         make, waits = partial(self._telling, half, verdict), until
         if half.state is State.OPEN:
             self._check_open()
             make = partial(make, *(yield from self._cluster.retrying(lambda: self._reaching(half, until), until)), until)
             self._check_open()
-            waits = NEVER  # it keeps its time, and then says more
+            waits = NEVER  # the end keeps `until` itself, and raises an error that says more
         ending = self._tasks.shared(("end", half.transaction_id, verdict), make, f"the end of {half.transaction_id}")
         try:
             if not (yield ending, waits):
                 raise OutcomeUnknown(f"the end {verdict!r} is under way, and no answer was heard of it yet", topic=half.topic)
             ending.result()
-        except (TransportError, Closed) as why:  # of the client, or of who waits: not the end's own
+        except (TransportError, Closed) as why:  # raised by the client or by this wait, not by the end itself
             if half.state is State.OPEN:
                 raise
             raise _unheard(half, verdict, why) from why
@@ -274,9 +288,9 @@ class RocketTransactional(PartingRole):
     def _telling(
         self, half: HalfMessage, verdict: Verdict, address: str = "", conn: Connection | None = None, until: float = 0.0
     ) -> Steps[None]:
-        """An end, in the I/O thread: so it leaves once, whoever asks for it and is broken off from that."""
+        """Send an end and wait for its answer. Runs in the I/O thread, so that it is sent once, also where its caller is interrupted."""
         half.begin(verdict)
-        assert conn is not None  # who knows none has seen it begin
+        assert conn is not None  # a caller without a connection has seen that the end is under way, and gets that task
         calling, by, found = self._presence.calling(address), None, State.UNKNOWN
         message = end(self.group, verdict, half.topic, half.transaction_id, half.place)
         try:
@@ -298,7 +312,7 @@ class RocketTransactional(PartingRole):
                 self._answered.set()
 
     def _reaching(self, half: HalfMessage, until: float) -> Steps[tuple[str, Connection]]:
-        """The broker that holds it, and a connection to that."""
+        """Return the address of the broker that holds a half, and a connection to it."""
         self._check_open()
         queue = (yield from self._cluster.routing(half.topic, until)).find(half.broker, half.queue_id)
         try:
@@ -306,11 +320,15 @@ class RocketTransactional(PartingRole):
                 raise NoMaster(f"broker {half.broker} has no master now", topic=half.topic)
             return queue.address, (yield from self._cluster.connecting(queue.address, until))
         except WireprotoError:
-            self._cluster.routes.stale(half.topic)  # another one may be its master by now
+            self._cluster.routes.stale(half.topic)  # another server may be the master of this broker by now
             raise
 
     def left(self, half: HalfMessage, why: BaseException) -> None:
-        """See `half.Ending`."""
+        """Log that a half is left to the check-back.
+
+        Args:
+            half: the message. why: the exception because of which it was not ended.
+        """
         text = "group %s: %s is left to the check: %s: %s"
         self._cluster.log.info(("left", self.group), text, self.group, half.transaction_id, type(why).__name__, why)
 
@@ -322,7 +340,7 @@ class RocketTransactional(PartingRole):
             raise Closed("the role was closed: what it has left open is asked of another member of its group")
 
     def _wake(self) -> None:
-        """Nobody is asked any more. Halves that are open stay so: other processes of the group are asked about them."""
+        """Stop answering check-backs. Halves that are open stay so: brokers ask other processes of the group about them."""
         if not self._checks.closed:
             self._checks.closed = True
             for half in self._checks.still_open():
@@ -340,17 +358,17 @@ class RocketTransactional(PartingRole):
             self._cluster.roles.forget(self)
 
     def _end(self) -> None:
-        """It was not opened."""
+        """End a role whose `opening` failed."""
         self._only.closed = self._checks.closed = True
         self._presence.end()
 
 
 def _unheard(half: HalfMessage, verdict: Verdict, why: WireprotoError) -> OutcomeUnknown:
-    """What is told of an end that has left."""
+    """Return the error of an end that was sent, and of which no success was received."""
     said = f"the end {verdict!r} was sent, and no success was heard of it: it is not sent again, the check decides"
     return OutcomeUnknown(f"{said}: {type(why).__name__}: {why}", topic=half.topic)
 
 
 def _place_of(reply: Any) -> Place:
-    """Where a half was stored, by the answer."""
+    """Return where a half was stored, by the answer."""
     return Place(reply.queue_offset, OffsetId.parse(reply.msg_id).offset)
