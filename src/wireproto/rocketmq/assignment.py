@@ -1,20 +1,20 @@
-"""A member's share of the queues, read from the committed offsets on: what Consumer and QueueConsumer have in common.
+"""Reads a member's share of the queues from the committed offsets on: what Consumer and QueueConsumer have in common.
 
-What it is: `Member` says which queues are ours, a `Fetcher` reads them. A queue without a committed offset begins at `start`; where that is
-not EARLIEST the place is committed at once, so that a member who takes the queue over later does not begin later. LATEST is the end of the
-queues that there are when the group begins: whoever joins first commits the ends of all of them, not of its share alone, so that a queue
-without an offset is known for one that came later. That one is read from its first record.
+`Member` computes which queues are assigned to us, a `Fetcher` reads them. A queue without a committed offset begins at `start`; where that
+is not EARLIEST the offset is committed at once, so that a member that gets the queue later does not begin later. LATEST is the end of the
+queues that exist when the group begins: the member that joins first commits the ends of all of them, not of its share alone, so that a
+queue without an offset is known to have come later. Such a queue is read from its first record.
 The group's retry topic, %RETRY%group, is read like the topics asked for: what another member of the group (a Java push consumer, a
-QueueConsumer) has given back is anybody's, and its one queue falls to whoever is first in order.
+QueueConsumer) has given back may be read by any member, and its one queue is assigned to the first member in order.
 
-What takes time is tasks of the client, so that queues are read meanwhile and no broker holds up another one's:
+What takes time runs in tasks of the client, so that queues are read meanwhile and no broker delays another one's queues:
 
-    a round     the share, computed anew when it is due: begun by the I/O thread when somebody calls, by `look` when its time has come
-    a taking    one broker's queues that are ours and not read yet: where they begin
-    a giving    the last commit of a queue that falls to another member
-    a placing   the commit of places where an administrator has set the group; their queues are held back until it is answered
+    a round     computes the share when it is due: begun by the I/O thread when a broker notifies us, by `look` when its time has come
+    a taking    looks up where those queues of one broker begin that are assigned and not read yet
+    a giving    the last commit of a queue that is assigned to another member now
+    a placing   commits offsets to which an administrator has set the group; their queues are held back until it is answered
 
-`look` takes in what they have come to, in the owner's thread; what it does may be done twice, since a signal may break in anywhere.
+`look` takes in their results, in the owner's thread. It may run twice for the same result, since a signal handler may raise anywhere.
 """
 
 from __future__ import annotations
@@ -43,30 +43,38 @@ if TYPE_CHECKING:
     from .route import Queue
 
 HAND_OVER = 1.0
-"""Seconds that a member which commits by itself leaves a new queue to its former owner, if there are others: to commit there."""
+"""Seconds that a member with automatic commits waits before it reads a new queue, for its former owner's last commit, if it has others."""
 FOUNDING = 0.5
-"""Seconds after which a group that seems to have begun on some brokers alone is looked at again, if it has other members."""
+"""Seconds after which a group that seems to have begun on some brokers only is looked at again, if it has other members."""
 ELSEWHERE, NOT_READ = "fell to another member", "is not to be read now, by its topic's route"
 AWAY, SET = "was given up, since nothing was polled for max_poll_interval", "was set to another offset by an administrator"
 UNKNOWN = "is not this member's"
-"""Why what was handed out of a queue counts no more."""
+"""Why what was delivered of a queue cannot be committed any more."""
 Taken = MemberState[tuple[int, bool]]
-"""By queue its first offset, and whether what is left of it will do; what went wrong."""
+"""By queue its first offset, and whether reading may begin at a later one where that is gone; and errors by queue."""
 Committed = tuple[dict[TopicPartition, int], WireprotoError | None]
-"""What was committed, and the first failure."""
+"""The offsets that were committed, and the first error."""
 
 
 class Assignment:
-    """See the module. Made, and then `opening`.
+    """Keeps the assigned queues of one member, and reads them; see the module. It has to be opened by `opening`.
 
     Args:
-        topics: asked for; the group's retry topic is added.
-        start: where queues without a committed offset begin.
-        giving_up: called by `look` with a queue that falls to another member now; the steps of its last commit, which do not fail, or None.
+        topics: those asked for; the group's retry topic is added. group: name of the consumer group.
+        start: where queues without a committed offset begin. facts: as of `fetch.Fetcher`.
+        giving_up: called by `look` with a queue that another member gets now; returns the steps of its last commit, which do not fail, or
+            None.
 
     Attributes:
-        set_back: queues that were set back or forth: what was handed out of them counts no more. The owner clears it afterwards.
-        gone: queues that were given up, those that are ours again included: others may have read them meanwhile. Cleared like `set_back`.
+        queues: those that are read. ours: those assigned by the last round.
+        given: offsets that `start` names, by queue. why: the reason why what was delivered of a queue cannot be committed any more.
+        set_back: queues that an administrator has set: what was delivered of them cannot be committed. The owner removes what it has seen.
+        gone: queues that were given up, also those that are assigned again: others may have read them meanwhile. Cleared like `set_back`.
+        seen: by queue that is to be ours, since when we know (`time.monotonic()`).
+        forgotten: by queue whose broker the name server does not know any more, since when.
+        unfounded: by queue whose broker was away when the group began, when that was: milliseconds since 1970.
+        uncommitted: offsets to which an administrator has set queues that are read.
+        held: of these the ones held back until it is committed, and whether they were paused before.
     """
 
     def __init__(
@@ -87,20 +95,20 @@ class Assignment:
         self.topics = tuple(dict.fromkeys((*topics, self.retry_topic)))
         self._needed, optional = tuple(topics), frozenset({self.retry_topic}) - set(topics)
         self.places = {topic: OffsetLookup(cluster, topic, group) for topic in self.topics}
-        self.given: dict[TopicPartition, int] = {}  # by `start`
-        self.queues: dict[TopicPartition, Queue] = {}  # read
-        self.ours: dict[TopicPartition, Queue] = {}  # by the last round
+        self.given: dict[TopicPartition, int] = {}
+        self.queues: dict[TopicPartition, Queue] = {}
+        self.ours: dict[TopicPartition, Queue] = {}
         self.set_back: set[TopicPartition] = set()
         self.gone: set[TopicPartition] = set()
-        self.why: dict[TopicPartition, str] = {}  # what was handed out of queues counts no more
+        self.why: dict[TopicPartition, str] = {}
         self.missing_since: float | None = None
-        self.seen: dict[TopicPartition, float] = {}  # queues that are to be ours, and since when we know
-        self.forgotten: dict[TopicPartition, float] = {}  # queues whose broker the name server has forgotten, and since when
-        self.unfounded: dict[tuple[str, str, int], int] = {}  # queues whose broker was away when we began the group, and when that was (ms)
-        self.uncommitted: dict[TopicPartition, int] = {}  # where an administrator has set queues that we read from there
-        self.held: dict[TopicPartition, bool] = {}  # … which are held back meanwhile, and whether they were paused before
+        self.seen: dict[TopicPartition, float] = {}
+        self.forgotten: dict[TopicPartition, float] = {}
+        self.unfounded: dict[tuple[str, str, int], int] = {}
+        self.uncommitted: dict[TopicPartition, int] = {}
+        self.held: dict[TopicPartition, bool] = {}
         self._round: Task[Share] | None = None
-        self._older: list[Task[Share]] = []  # rounds behind which a broker called before the owner looked
+        self._older: list[Task[Share]] = []  # rounds after which a broker has notified us again before `look` took them in
         self._takings: dict[str, Task[Taken]] = {}
         self._givings: dict[TopicPartition, Task[None]] = {}
         self._placing: Task[Committed] | None = None
@@ -111,7 +119,7 @@ class Assignment:
         self.fetcher = Fetcher(cluster, options, group=group, purpose=self.member.id, facts=facts, on_reset=self._reset)
 
     def opening(self) -> Steps[None]:
-        """Join, and take our share; raises when nothing of it can be read."""
+        """Join the group, and take our share; raises when none of its queues can be read."""
         cluster, until = self.cluster, self.cluster.deadline(self.options.timeout)
         try:
             self.member.check_topics()
@@ -141,7 +149,7 @@ class Assignment:
             raise
 
     def own(self, given: object, until: float) -> Steps[dict[TopicPartition, int]]:
-        """Offsets by our own partitions, of a mapping of positions; of anything else none. Raises OptionError (`homes.own`)."""
+        """Return offsets by our own partitions, of a mapping of positions; of anything else none. Raises OptionError (`queue_ids.own`)."""
         found: dict[TopicPartition, int] = {}
         if isinstance(given, Mapping):
             for topic in dict.fromkeys(key[0] for key in given):
@@ -149,21 +157,21 @@ class Assignment:
         return found
 
     def _standing(self) -> Standing:
-        """In the I/O thread: where we stand."""
+        """Return the queues that are read and their next offsets; called in the I/O thread."""
         places = self.fetcher.positions()
         return {key: (queue, places[key]) for key, queue in list(self.queues.items()) if key in places}
 
     def asked_for(self) -> dict[TopicPartition, Queue]:
-        """Our queues without the retry topic's."""
+        """Return our queues without the retry topic's."""
         return {key: queue for key, queue in self.queues.items() if key[0] != self.retry_topic}
 
-    # what has come -----------------------------------------------------------------------------------------------------------------
+    # results of tasks --------------------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Take in what tasks have come to, and begin what is due; waits for nothing.
+        """Take in the results of tasks, and begin what is due; waits for nothing.
 
         Raises:
-            BrokerError: what a broker refused for good, or for `recovery_timeout`. TopicNotExist: no name server knows it any more.
+            BrokerError: a broker refuses for good, or for `recovery_timeout`. TopicNotExist: no name server knows a topic any more.
         """
         member = self.member
         if member.left and self.queues:  # others may have read on
@@ -191,15 +199,17 @@ class Assignment:
             self.missing_since = None
 
     def _called(self) -> None:
-        """In the I/O thread: the share may be another one, or offsets were reset. It is computed ahead of the owner's next look."""
+        """Begin a round, in the I/O thread: the share may have changed, or offsets were reset. It is computed before the next `look`."""
         if self._open and not self.member.left:
             with suppress(Closed):
                 self._begin_round()
         self.fetcher.wake()
 
     def _begin_round(self) -> None:
-        """Have the share computed, if it is due: again where the owner has not taken in the last one yet. By the owner, and by the I/O thread:
-        together they begin one."""
+        """Have the share computed, if it is due, also where `look` has not taken in the last one yet.
+
+        Called by the owner and by the I/O thread; if both call at once, they begin one round.
+        """
         older = self._round
         if (older is None or older.done) and self.member.due and not self.member.closed:
             if older is not None:
@@ -215,7 +225,7 @@ class Assignment:
                 return share
 
     def _take_round(self, task: Task[Share]) -> None:
-        """Go by the newest share. What an older one took away others have owned since: given up, though it may be ours again."""
+        """Apply the newest share. Queues that an older round took from us other members have owned since: they are given up first."""
         while self._older:
             with suppress(WireprotoError):
                 older = self._older[0].result()
@@ -232,11 +242,11 @@ class Assignment:
             self._taken_in(task)
 
     def _taken_in(self, task: Task[Share]) -> None:
-        if self._round is task:  # else the I/O thread has begun another one, for a broker has called since
+        if self._round is task:  # else the I/O thread has begun another one, since a broker has notified us
             self._round = None
 
     def _failed(self, what: Hashable, why: WireprotoError) -> None:
-        """What could not be asked is asked again soon, and what is ours read on meanwhile."""
+        """Try again soon what failed, and read our queues meanwhile; raises what does not pass, or has lasted."""
         self.member.look_again()
         if isinstance(why, TopicNotExist):
             self._missed(time.monotonic())
@@ -244,13 +254,16 @@ class Assignment:
             self.pass_over(what, why)
 
     def pass_over(self, what: Hashable, why: WireprotoError) -> None:
-        """Leave it at a word to the log, where what failed is made up for by and by; raises what does not pass, or has lasted."""
+        """Log a failure that is tried again; raises what does not pass by itself, or has lasted `recovery_timeout`."""
         if not self.transient.pass_over(what, why, time.monotonic()):
             raise why
         self.cluster.log.info(("group", self.group, what, type(why)), "group %s: tried again: %s", self.group, why)
 
     def _missed(self, now: float) -> None:
-        """No name server knows a topic: a broker that is away takes its topics along, so it may come again."""
+        """Note that no name server knows a topic, and raise TopicNotExist after `recovery_timeout`.
+
+        Name servers forget the topics of a broker that is away, so the topic may come back.
+        """
         self.missing_since = self.missing_since or now
         if now - self.missing_since > self.options.recovery_timeout:
             self.missing_since = None
@@ -259,7 +272,7 @@ class Assignment:
     # queues that come and go -------------------------------------------------------------------------------------------------------
 
     def _shared(self, share: Share, until: float | None = None) -> None:
-        """Give up queues, and begin to take others, as the lists say now. until: how long that may take; None: see `_take`."""
+        """Give up queues and begin to take others, by this share. until: deadline for taking them; None: see `_take`."""
         found = share.queues
         missing = frozenset(key for key in self.queues.keys() - found.keys() if key[0] not in share.unknown)
         lost = missing - self._forgotten(missing, share.forgotten)
@@ -279,9 +292,10 @@ class Assignment:
         self._take(until)
 
     def _forgotten(self, missing: Iterable[TopicPartition], unrouted: Set[tuple[str, str]]) -> set[TopicPartition]:
-        """Of queues that are ours no more, those whose broker the name server did not know, so that nobody could be given them.
+        """Return those of the missing queues whose broker the name server did not know, so that no member can have got them.
 
-        It forgets a broker with their connection, until the broker registers again (each 30 s): meanwhile they are read on where they were.
+        A name server forgets a broker when their connection is lost, until the broker registers again (each 30 s): meanwhile its queues are
+        read on where they were.
         """
         now, before = time.monotonic(), self.forgotten
         self.forgotten = {}
@@ -296,7 +310,7 @@ class Assignment:
         return {*self.forgotten}
 
     def _handed_over(self, share: dict[TopicPartition, Queue]) -> dict[TopicPartition, Queue]:
-        """The share without what its former owner may still be committing."""
+        """Return the share without queues for which the former owner's last commit may still be under way."""
         now = time.monotonic()
         since = {key: self.seen.get(key, now) for key in share.keys() - self.queues.keys()}
         self.seen = since if self.options.auto_commit and self.member.crowd > 1 else {}
@@ -306,7 +320,7 @@ class Assignment:
         return {key: queue for key, queue in share.items() if now >= self.seen.get(key, 0.0) + HAND_OVER}
 
     def _readable(self, key: TopicPartition) -> bool:
-        """Whether the route says that a queue of ours may be read, so that somebody owns it."""
+        """Return whether the route says that a queue of ours may be read, so that another member owns it now."""
         route = self.cluster.routes.known(key[0])
         queue = None if route is None else route.find(*self.queues[key].home)
         return queue is not None and queue.readable
@@ -319,8 +333,10 @@ class Assignment:
         self.gone.add(key)
 
     def _take(self, until: float | None = None) -> None:
-        """Have found out where queues begin that are ours and not read yet: a task for each broker, which has its patience; the only one
-        has `request_timeout`."""
+        """Begin to look up where assigned queues begin that are not read yet: one task for each broker.
+
+        Each broker has the time of `Member.answer_by`; a single broker has `request_timeout`.
+        """
         wanted: dict[str, dict[TopicPartition, Queue]] = {}
         for key, queue in self.ours.items():
             if key not in self.queues and queue.broker not in self._takings:
@@ -338,7 +354,7 @@ class Assignment:
         return self.member.asking(asked, "the beginning")
 
     def _take_begun(self) -> None:
-        """Read the queues that were found out about."""
+        """Read the queues whose first offset is known now."""
         problems: dict[str, WireprotoError] = {}
         taken: list[TopicPartition] = []
         for broker, taking in [*self._takings.items()]:
@@ -373,7 +389,7 @@ class Assignment:
         if committed is not None:
             return committed, False
         start = self.start if not topic.startswith("%RETRY%") else Earliest()
-        if isinstance(start, Latest):  # the queue came when the group had begun, or was away: see `_founding`
+        if isinstance(start, Latest):  # the queue came after the group began, or its broker was away: see `_founding`
             since = self.unfounded.get((topic, *queue.home))
             start = Earliest() if since is None else AtTime(since)
         if isinstance(start, Position | Mapping):
@@ -391,10 +407,10 @@ class Assignment:
     # the beginning of a group ------------------------------------------------------------------------------------------------------
 
     def _founding(self, topic: str, until: float) -> Steps[None]:
-        """Where the group begins, committed for every queue there is; nothing where it has begun.
+        """Commit where the group begins, for every queue of the topic; does nothing where it has begun.
 
-        The first queue of each broker comes last: one that has an offset tells that all others are done. A broker none of whose queues has
-        one, beside another whose first queue has, came later, whatever its name.
+        The first queue of each broker is committed last: if it has an offset, all others of that broker have one. A broker none of whose
+        queues has one, beside another broker whose first queue has, came later, whatever its name.
         """
         queues = (yield from self.cluster.routing(topic, until)).readable()
         heads = [*{queue.broker: queue for queue in sorted(queues, key=lambda queue: -queue.queue_id)}.values()]
@@ -402,7 +418,7 @@ class Assignment:
             begun, away = yield from self._begun(topic, heads, until)
             if look or not begun or len(begun) + len(away) == len(heads) or not (yield from self.member.others(until)):
                 break
-            yield time.monotonic() + FOUNDING  # another member may be at it, and between two brokers just now
+            yield time.monotonic() + FOUNDING  # another member may be committing the ends, and be between two brokers just now
         rest = [queue for queue in queues if queue not in heads and queue.broker not in begun | away]
         heads = [queue for queue in heads if queue.broker not in begun | away]
         offsets, places = self.member.offsets, self.places[topic]
@@ -420,11 +436,11 @@ class Assignment:
     def _found(self, topic: str, queue: Queue, until: float) -> Steps[None]:
         offsets = self.member.offsets
         end = yield from self.places[topic].end(queue, until)
-        if (yield from offsets.committed(topic, queue, until)) is None:  # another member may have begun, and be on its way already
+        if (yield from offsets.committed(topic, queue, until)) is None:  # another member may have committed and read on already
             yield from offsets.commit(topic, queue, end, until)
 
     def _begun(self, topic: str, heads: Sequence[Queue], until: float) -> Steps[tuple[set[str], set[str]]]:
-        """Brokers on which the group has begun, and those that cannot be asked; raises when none can."""
+        """Return the brokers on which the group has begun, and those that do not answer; raises when none answers."""
         late = [until if len(heads) == 1 else self.member.answer_by(queue.address, until) for queue in heads]
         steps = [(queue, self.member.offsets.committed(topic, queue, until)) for queue, until in zip(heads, late, strict=True)]
         found, problems = yield from self.member.asking({(topic, of[0].partition): of for of in steps}, "the beginning")
@@ -434,11 +450,13 @@ class Assignment:
         names = {(topic, queue.partition): queue.broker for queue in heads}
         return {names[key] for key, offset in found.items() if offset is not None}, {names[key] for key in problems}
 
-    # places that an administrator has set ------------------------------------------------------------------------------------------
+    # offsets that an administrator has set -----------------------------------------------------------------------------------------
 
     def _reset(self, key: TopicPartition, offset: int) -> None:
-        """The group was set there, which a pull or a broker has told. Commits count again: that place is to be the first one, and nothing
-        is handed out before."""
+        """Take the queue to the offset that an administrator has set, which a pull's reply or a broker's request said.
+
+        That offset is committed first, and nothing is delivered before that.
+        """
         self.why[key] = SET
         self.set_back.add(key)
         self.uncommitted[key] = offset
@@ -447,7 +465,7 @@ class Assignment:
         cursor.paused = True
 
     def _place(self) -> None:
-        """Go on where places are committed, and have others committed."""
+        """Read on where set offsets are committed by now, and begin to commit others."""
         placing, problem = self._placing, None
         if placing is not None and placing.done:
             done, problem = placing.result()
@@ -469,7 +487,7 @@ class Assignment:
             self._failed("placing", problem)
 
     def pause(self, key: TopicPartition, paused: bool) -> None:
-        """Hand out nothing of a queue of ours, or go on with it."""
+        """Deliver nothing of one of our queues, or deliver again."""
         if key in self.held:
             self.held[key] = paused
         elif key in self.queues:
@@ -478,7 +496,7 @@ class Assignment:
     # for the owner -----------------------------------------------------------------------------------------------------------------
 
     def committing(self, wanted: Mapping[TopicPartition, int], until: float | None = None) -> Steps[Committed]:
-        """Commit to our queues, beside each other. until: None: each broker has its patience."""
+        """Commit offsets of our queues, concurrently. until: deadline; None: each broker has the time of `Member.answer_by`."""
         member, asked = self.member, {}
         for key, offset in wanted.items():
             queue = self.queues[key]
@@ -488,11 +506,11 @@ class Assignment:
         return {key: wanted[key] for key in done}, next(iter(problems.values()), None)
 
     def lost(self, keys: Iterable[TopicPartition]) -> str:
-        """Why these are not ours, or were not for a while, in words."""
+        """Return a text that says why these queues are not ours, or were not for a while."""
         return ", ".join(f"{key[0]}[{key[1]}] {self.why.get(key, UNKNOWN)}" for key in sorted(keys))
 
     def settling(self, until: float) -> Steps[None]:
-        """Know which queues are ours, if that is to be known by then: where somebody has called, or the last look is long ago."""
+        """Wait for a round that is under way, last commits and placings, until the deadline, so that it is known which queues are ours."""
         self.look()
         if self._round is not None:
             yield self._round, until
@@ -505,7 +523,7 @@ class Assignment:
     def where(
         self, at: Earliest | Latest | AtTime, until: float, keys: Set[TopicPartition] | None = None
     ) -> Steps[dict[TopicPartition, int]]:
-        """The offsets that `at` means in our queues of the topics asked for; keys: in these of them."""
+        """Find the offsets that `at` means in our queues of the topics asked for, or in those of them that `keys` names."""
         ours = {key: queue for key, queue in self.asked_for().items() if keys is None or key in keys}
         if not isinstance(at, Earliest):
             yield from self.places[self.retry_topic].all_shown(ours.values(), until)
@@ -513,7 +531,7 @@ class Assignment:
         return (yield from self.cluster.gathering(looks, "the place"))
 
     def fetch(self, deadline: float) -> Fetched | None:
-        """The next batch of our queues; None when none came in time."""
+        """Return the next batch of our queues; None when none came in time."""
         self.member.polled()
         self.look()
         found = self.fetcher.poll(deadline, self.fetching)
@@ -521,11 +539,11 @@ class Assignment:
         return found
 
     def fetching(self, deadline: float) -> Steps[Fetched | None]:
-        """`fetch`, as steps."""
+        """Run `fetch` as steps."""
         while True:
             self.member.polled()
             self.look()
-            soon = time.monotonic() + self.options.max_poll_interval / 3  # a poll that waits is no poll that stays away
+            soon = time.monotonic() + self.options.max_poll_interval / 3  # notes that the owner is alive while a poll waits
             until = min(deadline, soon) if self._round is not None else min(deadline, soon, self.member.next_look)
             found = yield from self.fetcher.polling(until)
             if found is not None or time.monotonic() >= deadline:
@@ -533,8 +551,8 @@ class Assignment:
                 return found
 
     def closing(self, until: float) -> Steps[None]:
-        """Leave the group, when what was given up is committed."""
-        self.fetcher.close()  # who waits there in another thread is let go at once
+        """Leave the group, after the last commits of queues that were given up."""
+        self.fetcher.close()  # ends the wait of another thread at once
         for giving in [*self._givings.values()]:
             yield giving, until
         try:
@@ -543,7 +561,7 @@ class Assignment:
             self.end()
 
     def end(self) -> None:
-        """Let go of all, without a word to anybody."""
+        """Release everything without leaving the group."""
         tasks: list[Task[Any] | None] = [self._round, self._placing, *self._takings.values()]
         for task in tasks:
             if task is not None:

@@ -1,13 +1,13 @@
-"""What a broker asks of a group's member, and what is answered.
+"""Answers the requests that brokers send to a member of a consumer group.
 
-    40   members came or went              one way    the share is computed anew
-    220  go on from these offsets          one way    kept for the owner, who seeks and commits them at its next step
-    221  where do you stand?               reply      messageQueueTable: queue to the next offset
-    307  how are you?                      reply      ConsumerRunningInfo: what is read, from where, since when
-    309  take this message now             reply      code 1: records are handed out by poll, nobody here takes one out of turn
+    40   members came or went              one way    the share is computed again
+    220  reset to these offsets            one way    kept for the owner, which seeks and commits them at its next step
+    221  offsets of the member             reply      messageQueueTable: queue to the next offset
+    307  state of the member               reply      ConsumerRunningInfo: what is read, from where, since when
+    309  consume this message now          reply      code 1: records are returned by poll, none can be given to the program out of turn
     anything else                          reply      code 3
 
-The bodies have queues as keys, as fastjson writes them. Sans-IO: a command in, a command or None out. Must not: wait, or ask the network.
+The bodies have queues as keys, as fastjson writes them. Sans-IO: a command in, a command or None out; nothing here waits.
 """
 
 from __future__ import annotations
@@ -32,31 +32,41 @@ if TYPE_CHECKING:
     from .route import Queue
 
 Standing = Mapping[tuple[str, int], tuple["Queue", int]]
-"""By (topic, partition): the queue, and the next offset to hand out."""
+"""By (topic, partition): the queue, and the next offset to deliver."""
 Resets = dict[tuple[str, str, int], int]
-"""By (topic, broker, queue id): the offset to go on from."""
+"""By (topic, broker, queue id): the offset to continue at."""
 
 
 class MemberState(Protocol):
-    """What the answers are made of."""
+    """Is the part of a member that the answers are made of."""
 
     group: str
     started: float
     """Seconds since 1970."""
 
-    def standing(self) -> Standing: ...
+    def standing(self) -> Standing:
+        """Return the queues that are read, and their next offsets."""
+        ...
 
-    def subscriptions(self) -> Sequence[SubscriptionData]: ...
+    def subscriptions(self) -> Sequence[SubscriptionData]:
+        """Return what the member's heartbeats say that it reads."""
+        ...
 
-    def name_servers(self) -> Sequence[str]: ...
+    def name_servers(self) -> Sequence[str]:
+        """Return the addresses of the client's name servers."""
+        ...
 
-    def members_changed(self) -> None: ...
+    def members_changed(self) -> None:
+        """Note that a member came or went."""
+        ...
 
-    def reset(self, offsets: Resets) -> None: ...
+    def reset(self, offsets: Resets) -> None:
+        """Note offsets to which an administrator has set the group."""
+        ...
 
 
 def answer(command: remoting.Command, asked: MemberState) -> remoting.Command | None:
-    """The reply, or None where there is none to send; raises Malformed for a request that does not read."""
+    """Return the reply, or None where there is none to send; raises Malformed for a request that cannot be decoded."""
     ext = command.ext
     if command.code == NotifyConsumerIdsChangedRequest.CODE:
         if ext.get("consumerGroup") == asked.group:
@@ -84,7 +94,7 @@ def _reply(command: remoting.Command, body: Mapping[Any, Any]) -> remoting.Comma
 
 
 def refusal(command: remoting.Command, code: int, remark: str | None) -> remoting.Command:
-    """A reply without a body."""
+    """Make a reply without a body."""
     return remoting.Command(
         code, command.opaque, flag=remoting.RESPONSE, remark=remark, version=remoting.VERSION, serializer=command.serializer
     )
@@ -116,7 +126,7 @@ def _running(asked: MemberState) -> dict[str, Any]:
 
 
 def _offsets(body: bytes) -> Resets:
-    """The body of 220: a table with queues as keys, or (for clients that say they are C++) a list."""
+    """Read the body of 220: a table with queues as keys, or (for clients that say they are C++) a list."""
     tree = fastjson.loads(body)
     table = tree.get("offsetTable") if isinstance(tree, Mapping) else tree
     pairs: list[tuple[Any, Any]] = []

@@ -1,12 +1,12 @@
-"""Queues that a topic gets while a reader follows it, and those whose broker was away when it opened.
+"""Finds queues that a topic gets while a reader follows it, and those whose broker was away when it opened.
 
-What it is: a look at the route now and then, by a task; a queue that may be read and is not yet is read from then on. Where it begins:
+A task looks at the route now and then; a queue that may be read and is not yet is read from then on. Where it begins:
 
     it came later           its first record
-    it was known, and away  where the start means: LATEST is what was stored since the reader opened, or was sought there
+    it was known, and away  where the start says: LATEST is what was stored since the reader opened, or since its seek to LATEST
 
-May assume: one thread at a time calls. Must not: wait; `look` takes in what a task has come to, and what it does may be done twice, since a
-signal may break in anywhere.
+One thread at a time calls it. It never waits: `look` takes in the result of a task. It may run twice for the same result, since a signal
+handler may raise anywhere.
 """
 
 from __future__ import annotations
@@ -33,15 +33,18 @@ if TYPE_CHECKING:
     Found = dict[TopicPartition, tuple[Queue, int]]
 
 SOON = 5.0
-"""Seconds between looks while some queue that is known is not read."""
+"""Seconds between looks while a known queue is not read."""
 AGAIN = 1.0
-"""Seconds until what could not be asked is asked again."""
+"""Seconds until a look that failed is repeated."""
 
 
 class Coming:
-    """Args:
-    start: EARLIEST, LATEST or AtTime: where queues begin that are known already.
-    route: what is known of the topic.
+    """Adds queues to a reader's fetcher as they appear.
+
+    Args:
+        offsets: the topic's look-ups. fetcher: the reader's, to which queues are added.
+        start: EARLIEST, LATEST or AtTime: where queues begin that are known already.
+        route: the topic's route when the reader opened.
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class Coming:
         self.moved(start, route)
 
     def moved(self, start: Earliest | Latest | AtTime, route: Route) -> None:
-        """The reader begins anew at `start`."""
+        """Begin again at `start`, since the reader was opened or has sought there."""
         self._start = AtTime(int(time.time() * 1000)) if isinstance(start, Latest) else start
         self._known = frozenset(route.homes)
         self._task, self._due = None, time.monotonic() + self._pause(route)
@@ -75,14 +78,14 @@ class Coming:
 
     @property
     def next_look(self) -> float:
-        """When `look` has something to do at the latest; what comes sooner wakes the fetcher."""
+        """Return when `look` has something to do at the latest; the end of a task wakes the fetcher sooner."""
         return self._due if self._task is None else NEVER
 
     def look(self) -> None:
-        """Read what a look has found, and begin the next one when it is due.
+        """Read the queues that a task has found, and begin the next one when it is due.
 
         Raises:
-            WireprotoError: what does not pass, or has lasted `recovery_timeout`.
+            WireprotoError: an error that does not pass, or has lasted `recovery_timeout`.
         """
         task = self._task
         if task is None:
@@ -106,12 +109,12 @@ class Coming:
             raise problem
 
     def close(self) -> None:
-        """The reader is closed."""
+        """End the task that looks, since the reader is closed."""
         if self._task is not None:
             self._task.cancel(Closed("the reader was closed"))
 
     def _looking(self) -> Steps[tuple[Found, WireprotoError | None]]:
-        """The queues that are to be read from now on, and what went wrong with others."""
+        """Find the queues that are to be read from now on, and where they begin; returns the first error, too."""
         cluster, until = self._cluster, time.monotonic() + self._options.request_timeout
         known = cluster.routes.known(self._topic)
         if known is not None and self._unread(known.queues):

@@ -1,20 +1,21 @@
-"""A member of a group: heartbeats, the list of members, and the share of queues that follows from it.
+"""Keeps a member of a consumer group: heartbeats, the list of members, and the share of queues that follows from it.
 
-What it is: brokers know who is in a group, by heartbeats (34) on a connection that is the member's own; they call (40) when somebody
-comes or goes. Who reads which queue each member computes for itself from the same lists, so between two members' looks at them a queue may
+Brokers learn the members of a group by heartbeats (34) on a connection that each member has for itself; they notify members (40) when one
+comes or goes. Each member computes for itself from the same lists which queues it reads, so between two members' looks at them a queue may
 be read twice or not at all for a moment; nothing is lost by that, since only committed offsets count.
 
     join      heartbeat to every master of the topics, list of members (38), share
-    due       a broker has called, `rebalance_interval` is over, a connection was lost: the share is to be computed anew
-    leave     unregister (35): the others are called at once. So too when the owner has not polled for `max_poll_interval`
+    due       a broker has notified us, `rebalance_interval` is over, or a connection was lost: the share is to be computed again
+    leave     unregister (35): brokers notify the others at once. So too when the owner has not polled for `max_poll_interval`
 
-Trap: brokers take a heartbeat and a goodbye in two threads, and look at neither's connection: a heartbeat that is overtaken is that of a
-member which is gone, with a share of the queues that nobody reads for two minutes (4.9.7 and 5.5.0; at each 80th close that followed its
-opening at once). So who leaves beats no more, and says so when its last heartbeat is answered. The end of a connection overtakes a
-heartbeat in the same way, where a broker was stopped or busy (5.5.0 that checks signatures: 2 of 10 times): so one that has a heartbeat
-under way is closed when that is answered, by the client, which outlives the member (`RocketCluster.let_go`).
+Trap: brokers handle a heartbeat and an unregister in two threads, and check the connection of neither: a heartbeat that an unregister
+overtakes registers a member which is gone, with a share of the queues that no member reads for two minutes (4.9.7 and 5.5.0; at each 80th
+close that followed its opening at once). So a member that leaves sends no more heartbeats, and unregisters after its last heartbeat is
+answered. The end of a connection overtakes a heartbeat in the same way, where a broker was stopped or busy (5.5.0 that checks signatures: 2
+of 10 times): so a connection with a heartbeat under way is closed when that is answered, by the client, which outlives the member
+(`RocketCluster.let_go`).
 
-What waits is steps, which are a task's but where a member joins and leaves; pushes are read in the I/O thread, which only notes them.
+Methods that wait are steps, run by tasks except where a member joins and leaves; pushes are read in the I/O thread, which only notes them.
 """
 
 from __future__ import annotations
@@ -51,24 +52,28 @@ T = TypeVar("T")
 Key = tuple[str, int]
 MemberState = tuple[dict[Key, T], dict[Key, WireprotoError]]
 ABSENT = Policy(first=1.0, factor=2.0, ceiling=1e9, jitter=0.2)
-"""Waits until the next look for a topic of the group, or a broker that is to know us, that is not there; at most the time of any other."""
+"""Waits until the next look for an optional topic that is missing, or the next heartbeat to a broker that is away."""
 ASK, GLANCE = 3.0, 0.2
-"""Seconds that one broker has to answer; one that did not a moment ago."""
+"""Seconds that one broker has to answer; and one that did not answer a moment ago."""
 AILING = 5.0
-"""Seconds for which a broker that did not answer is asked after the others, and not waited for."""
+"""Seconds for which a broker that did not answer is asked after the others, and has only `GLANCE` to answer."""
 AGAIN = 1.0
-"""Seconds until what could not be asked is asked again."""
+"""Seconds until a request that failed is repeated."""
 LISTED = 130.0
 """Seconds after which a broker forgets a member whose connection is gone (its channelExpiredTimeout of 120 s, looked at each 10)."""
 
 
 Lists = dict[tuple[str, ...], tuple[str, ...] | TransportError]
-"""By brokers, whom these know as members of the group, or why that is not known."""
+"""By addresses of brokers: the members of the group that they know, or the error why that is not known."""
 
 
 class Share(NamedTuple):
-    """What the lists said when it was computed. queues: ours; unknown: topics whose share could not be computed; forgotten: topics and
-    brokers that the name server did not know just then, whose queues are nobody's."""
+    """Holds the queues assigned to this member, by the lists when they were computed.
+
+    Attributes:
+        queues: the assigned ones. unknown: topics whose share could not be computed.
+        forgotten: topics and brokers that the name server did not know at that time, whose queues no member can have got.
+    """
 
     queues: dict[Key, Queue]
     unknown: frozenset[str]
@@ -76,10 +81,17 @@ class Share(NamedTuple):
 
 
 class Member:
-    """Args:
-    topics: subscribed to; those in `optional` may not exist yet (the group's retry topic).
-    wake: called in the I/O thread when the share may have changed, or offsets were reset.
-    standing: where the owner stands; called in the I/O thread.
+    """Sends a member's heartbeats, answers its brokers, and computes its share.
+
+    Args:
+        group: name of the consumer group.
+        topics: those subscribed to; those in `optional` may not exist yet (the group's retry topic).
+        wake: called in the I/O thread when the share may have changed, or offsets were reset.
+        standing: returns the queues that are read and their next offsets; called in the I/O thread.
+
+    Attributes:
+        id: client id, as brokers list it. started: seconds since 1970. left: whether it has left since its owner did not poll.
+        closed: whether it was closed. crowd: number of members of the group, this one included, as known last.
     """
 
     def __init__(
@@ -115,7 +127,7 @@ class Member:
         self.left = False
         self.closed = False
         self._ended = False
-        self.crowd = 1  # members of the group, ourselves among them, as last heard
+        self.crowd = 1
         cluster.watch(self)
 
     # liveness ----------------------------------------------------------------------------------------------------------------------
@@ -127,7 +139,7 @@ class Member:
                 self._reads.refuse(other._reads)
 
     def joining(self, until: float) -> Steps[None]:
-        """Be known to every broker of the topics; raises when none of them answers in time."""
+        """Send the first heartbeats, to every master of the topics; raises when none of them answers in time."""
         self.left = False
         self._polled = time.monotonic()
         with contextlib.suppress(TopicNotExist, TransportError):
@@ -137,7 +149,7 @@ class Member:
         self._owner_at.set(self._polled + self._options.max_poll_interval)
 
     def polled(self) -> None:
-        """The owner is alive."""
+        """Note that the owner is alive: it polls."""
         self._polled = time.monotonic()
 
     def _masters(self, until: float) -> Steps[list[str]]:
@@ -155,11 +167,11 @@ class Member:
         return list(found)
 
     def _until(self, topic: str, until: float) -> float:
-        """Until when a topic may be looked up that nobody has asked for."""
+        """Return the deadline for looking up a topic: an optional one has `AGAIN` seconds."""
         return min(until, time.monotonic() + AGAIN) if topic in self._optional else until
 
     def beating(self, until: float) -> Steps[bool]:
-        """A heartbeat to each broker, beside each other; whether all of them know us now. Raises when all of them failed."""
+        """Send a heartbeat to each master, concurrently; returns whether all of them took it. Raises when all of them failed."""
         cluster = self._cluster
         body = HeartbeatData(self.id, (), {self.group: self.subscriptions()}).encode()
         problem: WireprotoError | None = None
@@ -187,14 +199,14 @@ class Member:
             masters = yield from self._masters(until)
             yield from cluster.tasks.every([(f"heartbeat to {address}", beat(address)) for address in masters], until)
         finally:
-            if self._ended:  # meanwhile, by the owner: what was dialled since must not keep us in the group
+            if self._ended:  # closed by the owner meanwhile: a connection dialled since must not keep us in the group
                 self._hang_up()
         if problem is not None and not known:
             raise problem
         return problem is None
 
     def _saying(self, conn: Connection, body: bytes, until: float) -> Steps[bool]:
-        """One heartbeat, unless we have left meanwhile; whether it was taken in."""
+        """Send one heartbeat, unless we have left meanwhile; returns whether it was sent and acknowledged."""
         with self._lock:
             if self.closed or self.left:
                 return False
@@ -211,21 +223,24 @@ class Member:
         return True
 
     def answer_by(self, address: str | None, until: float) -> float:
-        """Until when to wait for a broker, so that one which is silent does not take the time of all: less for one that was just now."""
+        """Return the deadline for one broker's answer, so that one which does not answer does not use up the time of all.
+
+        It is `ASK` seconds from now, or `GLANCE` for a broker that did not answer a moment ago, but not behind `until`.
+        """
         now = time.monotonic()
         return min(until, now + (GLANCE if self.ails(address) else ASK))
 
     def ail(self, address: str | None) -> None:
-        """A broker did not answer."""
+        """Note that a broker did not answer."""
         if address is not None:
             self._ailing[address] = time.monotonic() + AILING
 
     def ails(self, address: str | None) -> bool:
-        """Whether it was so a moment ago, or it has no address."""
+        """Return whether this broker did not answer a moment ago, or has no address."""
         return address is None or time.monotonic() < self._ailing.get(address, 0.0)
 
     def asking(self, asked: Mapping[Key, tuple[Queue, Steps[T]]], what: str) -> Steps[MemberState[T]]:
-        """What these steps give, each of a queue's broker, and beside each other; and what went wrong with others."""
+        """Run steps concurrently, each a request to the broker of a queue; returns results and errors by queue."""
         found: dict[Key, T] = {}
         problems: dict[Key, WireprotoError] = {}
 
@@ -246,25 +261,28 @@ class Member:
             self._beat_at.set(time.monotonic() + self._options.heartbeat_interval)
 
     def _beat_quietly(self) -> Steps[bool]:
-        """Whether every broker knows us that is to."""
+        """Send heartbeats without raising; returns whether every master took one."""
         if self.closed or self.left:
             return True
         try:
             return (yield from self.beating(self._cluster.deadline(self._options.connect_timeout)))
-        except (BrokerError, TransportError):  # the next one comes; a broker that stays away is out of the route soon
+        except (BrokerError, TransportError):  # the next one follows; a broker that stays away leaves the route soon
             return False
-        except Closed:  # by the owner, meanwhile
+        except Closed:  # closed by the owner meanwhile
             return True
 
     def lost(self, conn: Connection) -> None:
-        """In the I/O thread: a connection of the client was lost; if it was ours the broker has forgotten us."""
+        """Handle the loss of a connection of the client, in the I/O thread: if it is one of ours, the broker has forgotten us."""
         if not self.closed and any(conn is mine for mine in list(self._connections.values())):
             self._forgotten = True
             self._cluster.tasks.shared(("back", self.id), self._coming_back, f"heartbeats of group {self.group}")
 
     def _coming_back(self) -> Steps[None]:
-        """Be known to the brokers again: at once, but `AGAIN` seconds later where connections are cut as they are made, ever later where
-        none can be made, up to the heartbeats that come anyway."""
+        """Make lost connections again, and send heartbeats.
+
+        At once, but `AGAIN` seconds later where connections are cut as they are made; with growing waits where none can be made, up to
+        `heartbeat_interval`.
+        """
         waits, wait = Waits(ABSENT), AGAIN
         while self._forgotten:
             if time.monotonic() < self._back + wait:
@@ -278,7 +296,7 @@ class Member:
             self._note()
 
     def _watch_owner(self) -> None:
-        """In the I/O thread: an owner that does not poll holds queues that others could read."""
+        """Leave the group where the owner does not poll, since it holds queues that others could read. Runs in the I/O thread."""
         if self.closed or self.left:
             return
         until = self._polled + self._options.max_poll_interval
@@ -292,7 +310,7 @@ class Member:
         self._cluster.tasks.spawn(self._unregistering(until), f"leaving group {self.group}")
 
     def _unregistering(self, until: float) -> Steps[None]:
-        """Tell the brokers that we go, beside each other: each when it has answered our last heartbeat, and with its patience."""
+        """Unregister at the brokers, concurrently: at each after it has answered our last heartbeat, and with the time of `answer_by`."""
         message = UnregisterClientRequest(client_id=self.id, consumer_group=self.group)
 
         def leave(address: str, conn: Connection) -> Steps[None]:
@@ -311,7 +329,7 @@ class Member:
             yield from self._cluster.tasks.every(leaving, until)
 
     def closing(self, until: float) -> Steps[None]:
-        """Leave, and close our connections."""
+        """Leave the group, and close our connections."""
         with self._lock:
             self.closed = True
         try:
@@ -321,9 +339,9 @@ class Member:
             self.end()
 
     def end(self) -> None:
-        """Close our connections, without a word."""
+        """Close our connections without leaving the group."""
         self.closed = self._ended = True
-        self._beat_at.stop()  # else they hold us until they ring
+        self._beat_at.stop()  # a timer that is set keeps this object alive
         self._owner_at.stop()
         self._cluster.unwatch(self)
         self._hang_up()
@@ -338,7 +356,7 @@ class Member:
     # pushes ------------------------------------------------------------------------------------------------------------------------
 
     def _pushed(self, item: object) -> None:
-        """In the I/O thread: a request of a broker."""
+        """Handle a broker's request, in the I/O thread."""
         if not isinstance(item, Push):
             return
         try:
@@ -346,7 +364,7 @@ class Member:
         except WireprotoError as error:
             item.conn.close(str(error))
             return
-        with contextlib.suppress(WireprotoError):  # a request that does not read, or a connection that is gone
+        with contextlib.suppress(WireprotoError):  # a request that cannot be decoded, or a connection that was lost
             if (reply := broker_requests.answer(command, self)) is not None:
                 item.conn.send(reply.encode())
 
@@ -355,25 +373,25 @@ class Member:
         self._wake()
 
     def subscriptions(self) -> list[SubscriptionData]:
-        """What we tell brokers that we want."""
+        """Return what our heartbeats say that we read."""
         return [SubscriptionData(topic, version=self._version) for topic in self._topics]
 
     def name_servers(self) -> Sequence[str]:
-        """Whom the client asks for routes."""
+        """Return the addresses of the client's name servers."""
         return self._cluster.names.all()
 
     def members_changed(self) -> None:
-        """In the I/O thread: somebody came or went."""
+        """Note that a member came or went, in the I/O thread."""
         self._note()
 
     def reset(self, offsets: broker_requests.Resets) -> None:
-        """In the I/O thread: an administrator set the group back or forth."""
+        """Note offsets to which an administrator has set the group, in the I/O thread."""
         with self._lock:
             self._resets.update(offsets)
         self._wake()
 
     def take_resets(self) -> broker_requests.Resets:
-        """What `reset` has been told since the last call."""
+        """Return the offsets that `reset` was called with since the last call."""
         if not self._resets:
             return {}
         with self._lock:
@@ -384,28 +402,28 @@ class Member:
 
     @property
     def due(self) -> bool:
-        """Whether the share must be computed anew."""
+        """Return whether the share has to be computed again."""
         return self._due or self.left or time.monotonic() >= self._next_look
 
     @property
     def called(self) -> bool:
-        """Whether somebody has called since the share was begun to be computed."""
+        """Return whether a broker has notified us since the computation of the share began."""
         return self._due
 
     @property
     def next_look(self) -> float:
-        """When the share is due at the latest."""
+        """Return when the share is due at the latest, as a `time.monotonic()` value."""
         return self._next_look
 
     def look_again(self, seconds: float = AGAIN) -> None:
-        """Not all of the share could be taken: it is due again soon."""
+        """Make the share due again in this number of seconds, since not all of it could be computed or taken."""
         self._next_look = min(self._next_look, time.monotonic() + seconds)
 
-    def computing_share(self, until: float) -> Steps[Share]:
-        """What is ours now; where that could not be computed we go on as we were.
+    def assignment(self, until: float) -> Steps[Share]:
+        """Compute our share; for topics in its `unknown` the queues stay as they were.
 
         Raises:
-            TransportError, BrokerError: nothing could be had.
+            TransportError: no topic's share could be computed. BrokerError: a broker refuses. TopicNotExist: a topic asked for is missing.
         """
         if self.left:
             yield from self.joining(until)
@@ -421,7 +439,7 @@ class Member:
                 route = yield from self._cluster.routing(topic, self._until(topic, until))
                 forgotten |= {(topic, queue.broker) for queue in route.queues if queue.address is None}
                 if not beaten and not set(route.masters) <= self._connections.keys():
-                    beaten = True  # a silent broker costs a round its patience once
+                    beaten = True  # so that a broker which does not answer delays a round only once
                     yield from self.beating(until)
                 members = yield from self._listed_once(route.masters, lists, until)
             except TopicNotExist:
@@ -446,12 +464,12 @@ class Member:
         return Share(found, frozenset(unknown), frozenset(forgotten))
 
     def others(self, until: float) -> Steps[set[str]]:
-        """The group's other members, as the first broker that answers knows them."""
+        """Return the group's other members, as the first broker that answers knows them."""
         masters = yield from self._masters(until)
         return {*(yield from self._members(masters, until))} - {self.id}
 
     def _listed_once(self, masters: tuple[str, ...], lists: Lists, until: float) -> Steps[tuple[str, ...]]:
-        """`_members`, asked for once in a round, or twice: the group is the same for all topics of the same brokers."""
+        """Return `_members`, asked for once or twice in a round: the group is the same for all topics of the same brokers."""
         for _ in range(0 if masters in lists else 2):
             try:
                 lists[masters] = yield from self._members(masters, until)
@@ -464,8 +482,10 @@ class Member:
         return members
 
     def _members(self, masters: Sequence[str], until: float) -> Steps[tuple[str, ...]]:
-        """The group's members, ourselves among them, as the first broker that answers knows them: beside one that does not, the next one
-        is asked."""
+        """Return the group's members, ourselves among them, as the first broker that answers knows them.
+
+        While one does not answer, the next one is asked beside it.
+        """
         if not masters:
             return ()
         order = sorted(masters, key=self.ails)
@@ -475,7 +495,7 @@ class Member:
         return members
 
     def _listed(self, address: str, until: float) -> Steps[tuple[str, ...]]:
-        """As one broker knows them; raises TransportError where it does not know us either."""
+        """Return the members as one broker knows them; raises TransportError where we are not among them."""
         late = self.answer_by(address, until)
         try:
             members = yield from self.offsets.members(address, late, self.id)

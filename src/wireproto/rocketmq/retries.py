@@ -1,9 +1,10 @@
-"""Whether what a member of a group gives back will come again.
+"""Checks whether a message that a member of a group gives back will come again.
 
-What it is: a broker whose setting `retryQueueNums` of the group is 0 takes a message that is given back (36), answers with success, and
-keeps nothing of it. One where that setting is higher than the queues of the group's retry topic, for it was raised when the topic was
-there, puts some into queues that nobody can read; with a setting of 0 that topic is made without queues (4.9.7 and 5.5.0). So the setting
-is asked for before: by 352 of 5.x, by the table of all groups (201) of 4.9. A broker that will not tell is believed.
+A broker whose setting `retryQueueNums` of the group is 0 takes a message that is given back (36), answers with success, and keeps nothing
+of it. Where that setting is higher than the number of queues of the group's retry topic, since it was raised after the topic was created,
+the broker puts some messages into queues that no client can read; with a setting of 0 that topic is created without queues (4.9.7 and
+5.5.0). So the setting is asked for before: by 352 of 5.x, by the table of all groups (201) of 4.9. If a broker refuses to answer, the
+setting is assumed to be right.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
     from .cluster import RocketCluster
 
 AGE = 5.0
-"""Seconds for which a broker's setting is believed: an operator may change it."""
+"""Seconds for which a broker's setting is cached: an operator may change it."""
 
 
 class Retries:
-    """What brokers do with messages that members of one group give back."""
+    """Knows what brokers do with messages that members of one group give back."""
 
     def __init__(self, cluster: RocketCluster, group: str) -> None:
         self._cluster, self._group = cluster, group
@@ -45,14 +46,14 @@ class Retries:
         if count <= 0:
             raise NotRetried(f"{name} is {count}: the broker would keep nothing of a message that is given back", peer=address)
         readable = yield from self._readable(address, until, fresh=False)
-        if readable is None or readable < count:  # the topic may have come, or got queues, since
+        if readable is None or readable < count:  # the topic may have been created, or got queues, since
             readable = yield from self._readable(address, until, fresh=True)
         if readable is not None and readable < count:
             text = f"{name} is {count}, and its retry topic has {readable} to be read: a message given back may lie where nobody reads"
             raise NotRetried(f"{text}; set readQueueNums of %RETRY%{self._group} to {count}", peer=address)
 
     def _setting(self, address: str, until: float) -> Steps[int | None]:
-        """How many retry queues the group is to have; None: the broker will not tell."""
+        """Return how many retry queues the group is to have; None: the broker refuses to say."""
         at, count = self._settings.get(address, (0.0, None))
         if at and time.monotonic() < at + AGE:
             return count
@@ -70,7 +71,7 @@ class Retries:
         return count
 
     def _readable(self, address: str, until: float, *, fresh: bool) -> Steps[int | None]:
-        """Queues of the retry topic that are read at a broker; None where it is not there yet: it is made with as many as are set."""
+        """Return the number of readable queues of the retry topic at a broker; None: there is no topic yet, it will have the set number."""
         try:
             route = yield from self._cluster.routing(f"%RETRY%{self._group}", until, fresh=fresh)
         except TopicNotExist:

@@ -1,10 +1,10 @@
-"""Whether all members of a group read the same topics.
+"""Warns where members of a consumer group read different topics.
 
-What it is: members share the queues of a topic out over all members of the group that a broker lists, whatever each of them reads. One that
-reads other topics gets a share as well, whose records nobody reads: two members with a topic each read half of either. No broker refuses
-that, and Java's clients say nothing of it. Brokers tell what the member reads that has beaten last (203). So a member looks at that before
-its first heartbeat, and again when somebody has come, for a newcomer has beaten last. It warns, since the others may be on their way to the
-same topics, one after the other; of members of one client it is known, and refused.
+Members share the queues of a topic among all members of the group that a broker lists, whatever each of them reads. One that reads other
+topics gets a share as well, whose records no member reads: of two members with a topic each, either reads half of its topic. No broker
+refuses that, and Java's clients do not report it. Brokers answer with the topics of the member whose heartbeat was the last (203). So a
+member looks at them before its first heartbeat, and again when a member has come, whose heartbeat then was the last. It only warns, since
+the others may be about to read the same topics, one after the other; among members of one client it is certain, and refused.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from .cluster import RocketCluster
 
 GLANCE, ENOUGH = 0.2, 1.0
-"""Seconds after which the next broker is asked beside one that is silent; and that all of them have."""
+"""Seconds after which the next broker is asked, too, while one does not answer; and seconds that all of them have."""
 
 
 class Subscriptions:
-    """What one member reads, beside what others of its group do.
+    """Compares what one member reads with what others of its group read.
 
     Args:
-        member: its client id.
+        group: name of the consumer group. member: the member's client id.
         topics: those that it reads, with or without the group's retry topic.
     """
 
@@ -52,14 +52,14 @@ class Subscriptions:
             raise UsageError(f"{text} {_names(self.topics)}: {WHY}")
 
     def look_at_newcomers(self, masters: Collection[str], members: Iterable[str], until: float) -> Steps[None]:
-        """`look`, if there are members that were not there at the last look."""
+        """Call `look`, if there are members that were not there at the last look."""
         others = frozenset(members) - {self._member}
         new, self._known = others - self._known, others
         if new:
             yield from self.look(masters, until)
 
     def look(self, masters: Collection[str], until: float) -> Steps[None]:
-        """Warn if the member that has beaten last reads other topics. No broker has to tell."""
+        """Warn if the member whose heartbeat was the last reads other topics. Errors are ignored."""
         if not masters:
             return
         late = min(until, time.monotonic() + ENOUGH)

@@ -1,13 +1,12 @@
-"""Which failures of one broker pass by themselves, and for how long that is hoped. Sans-IO.
+"""Decides which failures of one broker are tried again in silence, and for how long. Sans-IO.
 
-What it is: a member of a group hangs on several brokers, and what one of them does not do now holds up its own queues alone. That is so of
-a broker that is not there, and of one that is there and refuses for a while: it sheds load, it starts or ends, it calls anything else
-SYSTEM_ERROR.
+A member of a group depends on several brokers, and a failure of one of them delays its own queues only. That holds for a broker that is
+away, and for one that refuses for a while: it sheds load, it starts or ends, or it answers SYSTEM_ERROR for any other reason.
 
-    away            not there: no word to anybody, for a broker may be away for long
-    retriable       told when it has lasted `recovery_timeout`, as of pulls
-    SYSTEM_ERROR    a few tries, `BRIEFLY`: most of what it stands for does not pass
-    all else        told at once
+    away            never raised, since a broker may be away for long
+    retriable       raised when it has lasted `recovery_timeout`, as with pulls
+    SYSTEM_ERROR    a few tries, `BRIEFLY`: most of its causes do not pass
+    all else        raised at once
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ from .errors import NoMaster
 
 
 def away(why: WireprotoError) -> bool:
-    """Whether a broker was not there, and may be again."""
+    """Return whether a broker was away, and may come back."""
     return isinstance(why, TransportError | NoMaster)
 
 
 def passes(why: WireprotoError) -> bool:
-    """Whether it is worth a try a little later, at the same broker; for how long, whoever tries says (`TransientErrors`)."""
+    """Return whether to try again a little later at the same broker; `TransientErrors` says for how long."""
     return away(why) or verdict(why, passing=(ServerError,)) is not Verdict.NEVER
 
 
 class TransientErrors:
-    """Since when what is tried again has failed without a success, by what it is.
+    """Keeps the time of the first failure and the number of failures in a row, by operation.
 
     Args:
-        recovery_timeout: seconds after which a refusal that lasts is told.
+        recovery_timeout: seconds after which a refusal that lasts is raised.
     """
 
     def __init__(self, recovery_timeout: float) -> None:
@@ -43,7 +42,7 @@ class TransientErrors:
         self._since: dict[Hashable, tuple[float, int]] = {}
 
     def pass_over(self, what: Hashable, why: WireprotoError, now: float) -> bool:
-        """Take in a failure: whether to try on in silence. If not, its time begins anew."""
+        """Note a failure; returns whether to try again in silence. If not, its time and number begin again."""
         if away(why):
             return True
         since, failures = self._since.get(what, (now, 0))
@@ -55,5 +54,5 @@ class TransientErrors:
         return not lasting
 
     def over(self, what: Hashable) -> None:
-        """It went well."""
+        """Note that an operation has succeeded."""
         self._since.pop(what, None)
