@@ -1,14 +1,14 @@
-"""How far a broker's queues show what its log holds.
+"""Waits until a broker's queues show what its commit log holds.
 
 A broker acknowledges a record when it is in its commit log, and dispatches it to its queue a little later, after a crash or under load
 seconds later. The end of a queue is therefore worth asking for only when everything is dispatched that the log held at that time.
 
-GetBrokerRuntimeInfo (28) tells both, and a 5.x broker with timers, which it has out of the box, goes over the 1.2 million slots of its
+GetBrokerRuntimeInfo (28) has both numbers, but a 5.x broker with timers, which it has by default, goes over the 1.2 million slots of its
 timer wheel to answer: a tenth of a second of a core. So 5.x is asked once a connection. From then on the log's end comes from
 GetBrokerHaStatus (907), and what is dispatched from the last entries of the queues that matter (321): a broker dispatches in the log's
-order, so that an entry proves all before it. Where they prove too little, other topics having been written to since, 28 is asked again.
+order, so that an entry proves all before it. Where they prove too little, since other topics have been written to, 28 is asked again.
 (GetMaxOffset has a field ``committed`` for that, which the brokers do not read.)
-Must not: use what an earlier connection proved, for the broker may have been restarted, and may dispatch anew.
+What an earlier connection proved is not used, since the broker may have been restarted, and may dispatch again.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 STARTING = 5.0
-"""Seconds that a broker which fails to tell how far it is may need until it can."""
+"""Seconds that a broker which just started may answer 28 with an error."""
 AGAIN = Policy(first=0.1, factor=1.0, ceiling=0.1, jitter=0.2)
 BEHIND = Policy(first=0.005, factor=2.0, ceiling=0.2, jitter=0.2)
-"""Waits for a broker that fails to tell, and for one that has not caught up."""
+"""Waits for a broker that answers 28 with an error, and for one that has not caught up."""
 LOOKS = 3
 """How often the last entries of queues are looked at, between waits of BEHIND, before 28 is asked."""
 MANY = 64
-"""Queues of one broker whose entries cost more to look at than an answer to 28."""
+"""Number of queues of one broker above which looking at their entries costs more than an answer to 28."""
 
 
 class Brokers(Protocol):
-    """Connections to brokers and requests over them: a `RocketCluster`."""
+    """Is the part of a `RocketCluster` that sends requests to brokers."""
 
     def connecting(self, address: str, until: float) -> Steps[Connection]:
         """Return the open connection to ``host:port``, dialled when there is none."""
@@ -57,22 +57,25 @@ class Brokers(Protocol):
         ...
 
     def gathering(self, asked: Mapping[K, Steps[T]], what: str) -> Steps[dict[K, T]]:
-        """Take steps beside each other and return what each gives."""
+        """Run steps concurrently and return what each gives."""
         ...
 
 
 class Dispatch:
-    """What the brokers of one cluster have proven of their queues, and how to wait for more."""
+    """Keeps up to where the brokers of one cluster have dispatched their logs, and waits for more."""
 
     def __init__(self, cluster: Brokers) -> None:
         self._cluster = cluster
-        self._proven: dict[str, tuple[Connection, int]] = {}  # by address: everything before this place in the log is in its queue
+        self._proven: dict[str, tuple[Connection, int]] = {}  # by address: everything before this offset of the log is in its queue
 
     def catching_up(self, address: str, until: float, topic: str = "", queues: Sequence[Queue] = ()) -> Steps[None]:
-        """Wait until the queues of a broker hold everything that its log holds now. A broker that will not tell is taken as it is.
+        """Wait until the queues of a broker hold everything that its log holds now; returns at once where the broker refuses to answer.
 
         Args:
-            topic, queues: those that matter, which may prove it.
+            address: of the broker. until: deadline, a `time.monotonic()` value.
+            topic, queues: the queues that matter, whose last entries may prove it.
+        Raises:
+            TimedOut: it has not caught up in time. TransportError: the broker does not answer.
         """
         conn = yield from self._cluster.connecting(address, until)
         goal = -1
@@ -91,7 +94,7 @@ class Dispatch:
             self._proven[address] = conn, max(place, self._known(address, conn) or 0)
 
     def _log_end(self, address: str, conn: Connection, until: float) -> Steps[int]:
-        """Where the log ends; -1: the broker will not tell, or had its log cut, as a master that became a slave."""
+        """Return where the log ends; -1: the broker refuses to answer, or its log was cut, as that of a master that became a slave."""
         before = self._known(address, conn)
         try:
             reply = yield from self._cluster.asking(conn, GetBrokerHaStatusRequest(), until=until, again=True)
@@ -104,7 +107,7 @@ class Dispatch:
         return end
 
     def _shown(self, address: str, conn: Connection, goal: int, topic: str, queues: Sequence[Queue], until: float) -> Steps[bool]:
-        """Whether it is proven that everything before `goal` is in its queue."""
+        """Return whether it is proven that everything before `goal` is in its queue."""
         waits = Waits(BEHIND)
         for look in range(LOOKS):
             known = self._known(address, conn)
@@ -120,7 +123,7 @@ class Dispatch:
         return known is not None and known >= goal
 
     def _last(self, conn: Connection, topic: str, queue: Queue, until: float) -> Steps[int]:
-        """Where in the log the last record of a queue ends; 0: it has none, or the broker will not tell."""
+        """Return where in the log the last record of a queue ends; 0: it has none, or the broker refuses to answer."""
         try:
             message = GetMaxOffsetRequest(topic=topic, queue_id=queue.queue_id)
             end = int((yield from self._cluster.asking(conn, message, until=until, again=True)).message.offset)
@@ -132,9 +135,9 @@ class Dispatch:
             return 0
 
     def _reaching(self, address: str, conn: Connection, goal: int, topic: str, until: float) -> Steps[None]:
-        """Ask 28 until it says so.
+        """Send 28 until its answer says that everything before `goal` is dispatched.
 
-        Trap: in their first second brokers answer it with SYSTEM_ERROR, for want of samples to tell; others may refuse it for ever.
+        Trap: in their first second brokers answer it with SYSTEM_ERROR, since they have no samples yet; others may refuse it for ever.
         """
         waits, limit = Waits(BEHIND), time.monotonic() + STARTING
         while True:
@@ -145,7 +148,7 @@ class Dispatch:
             except TimedOut as late:
                 if goal < 0:
                     raise
-                raise _behind(address, topic) from late  # what was waited for is the log, whichever moment the time was up at
+                raise _behind(address, topic) from late  # whichever request the time ended in, the error names what was waited for
             except BrokerError:
                 again = time.monotonic() + AGAIN.delay(1)
                 if again >= min(limit, until):

@@ -1,10 +1,10 @@
-"""Reading queues: the hands of the pulls, for Reader, Consumer and QueueConsumer.
+"""Sends pulls and returns batches, for Reader, Consumer and QueueConsumer: the I/O part of `pulls`.
 
-What it is: connections of its own to each broker; `poll` sends what may be sent, waits for replies, and hands out the records of one queue
-that follow where the last batch of it ended. Connections, routes and brokers that have not caught up with their log are seen to by tasks of
-the client; what they come to is put into the box, too, so that a poll waits for nothing else, and a broker that does not answer delays its
-own queues only.
-May assume: one thread at a time. Must not: know groups, or what to start and stop at.
+A `Fetcher` has connections of its own to each broker; `poll` sends the pulls that may be sent, waits for replies, and returns the records
+of one queue that follow its last batch. Tasks of the client dial connections, look up routes, and wait for brokers whose queues have not
+caught up with their log; their ends are put into the same mailbox (the box), so that a poll waits for nothing else, and a broker that does
+not answer delays its own queues only.
+Belongs to one thread at a time. It knows no groups, and not at which offsets to start and stop.
 """
 
 from __future__ import annotations
@@ -41,14 +41,19 @@ EVERYTHING = "*"
 SUSPEND, SUBSCRIPTION = 2, 4
 """sysFlag of a pull: hold it at the end of the queue; the subscription is in the request."""
 GRACE = 15.0
-"""Seconds beyond the suspend time: brokers look at held pulls each 5 s only."""
+"""Seconds that a pull may take beyond its suspend time: brokers look at held pulls each 5 s only."""
 WAKE, NEWS = "wake", "news"
-"""Put into the box: `poll` is to return; a task has ended."""
+"""Put into the box. WAKE: `poll` is to return. NEWS: a task has ended."""
 
 
 @dataclass(slots=True)
 class Fetched:
-    """A batch with what only queue consumers need to know of its records."""
+    """Holds a batch, with what only queue consumers need of its records.
+
+    Attributes:
+        batch: what a user gets. queue: where it is from. columns: the batch's.
+        start, end: the offset where it begins, and the one behind it.
+    """
 
     batch: Batch
     queue: Queue
@@ -58,12 +63,16 @@ class Fetched:
 
 
 class Fetcher:
-    """Args:
-    group: whom the pulls are counted for.
-    purpose: which connections they use.
-    facts: whether the batches' columns tell what only brokers and queue consumers care about.
-    on_reset: called in `poll` with a queue and the place where its broker was told to set the group; reading goes on from there, and `poll`
-        returns. None: what is told to the group does not matter here.
+    """Reads queues by pulls.
+
+    Args:
+        group: the consumer group that pulls name. purpose: which connections they use (see `cluster`).
+        facts: whether to decode `columns.facts`, too: fields of stored messages that only brokers and queue consumers need.
+        on_reset: called in `poll` with a queue and the offset to which an administrator has set the group there; reading continues from
+            that offset, and `poll` returns. None: such resets are ignored.
+
+    Attributes:
+        handing: the cursor of the batch that is being returned to the role's caller, and the offset where that begins; None: there is none.
     """
 
     def __init__(
@@ -88,60 +97,66 @@ class Fetcher:
         self._looking: dict[str, Task[Route]] = {}
         self._showing: dict[str, Task[None]] = {}
         self._back = False  # `poll` is to return
-        self.handing: tuple[Cursor, int] | None = None  # what is on its way to the role's caller, and where it begins
+        self.handing: tuple[Cursor, int] | None = None
 
     # which queues ------------------------------------------------------------------------------------------------------------------
 
     def add(self, topic: str, queue: Queue, start: int, stop: int | None = None, *, earliest: bool) -> None:
-        """Read this queue from `start` up to, not including, `stop`. earliest: if that is gone by now, from what is left."""
+        """Read this queue from `start` up to, not including, `stop`. earliest: if `start` is gone, begin at the first offset left."""
         self.pulls.add(topic, queue, start, stop, lenient=earliest)
 
     def positions(self) -> dict[TopicPartition, int]:
-        """The offset of the next record of each queue."""
+        """Return the offset of the next record of each queue."""
         return {key: cursor.position for key, cursor in list(self.plan.cursors.items())}  # the I/O thread asks too
 
     def lost(self) -> set[TopicPartition]:
-        """Queues whose records part from those that were read before: nobody has said yet where to go on."""
+        """Return the queues whose log is another one than the one that was read, and that wait for a seek (`Cursor.lost`)."""
         return {key for key, cursor in list(self.plan.cursors.items()) if cursor.lost is not None}
 
     def places(self) -> dict[TopicPartition, QueueOffset]:
-        """The same as positions."""
+        """Return the position of the next record of each queue."""
         return {key: cursor.queue.at(key[0], cursor.position) for key, cursor in list(self.plan.cursors.items())}
 
     def seek(self, key: TopicPartition, offset: int, *, earliest: bool = False) -> None:
-        """Go on from there; `earliest` as of `add`."""
+        """Continue at this offset; `earliest` as of `add`."""
         self.pulls.seek(self.plan.cursors[key], offset, lenient=earliest)
 
     def set_to(self, key: TopicPartition, offset: int) -> None:
-        """Go on where an administrator has set the group."""
+        """Continue at the offset to which an administrator has set the group."""
         self.pulls.set_to(self.plan.cursors[key], offset)
 
     def follow(self, key: TopicPartition, queue: Queue) -> None:
-        """Another server may be the master of its broker now."""
+        """Take a queue's new address: another server may be the master of its broker now."""
         self.pulls.follow(self.plan.cursors[key], queue)
 
     def pause(self, key: TopicPartition, paused: bool = True) -> None:
+        """Return no records of a queue, or (paused=False) return them again."""
         self.plan.cursors[key].paused = paused
 
     @property
     def done(self) -> bool:
-        """Whether every queue has reached its stop."""
+        """Return whether every queue has reached its stop."""
         return self.plan.done
 
     def close(self) -> None:
+        """Drop what was fetched, and end a wait in `poll` by Closed."""
         self.plan.close()
         self._box.close()
 
     def wake(self) -> None:
-        """End a wait in `poll` soon: something else than a reply has come."""
+        """End a wait in `poll` soon, since there is something else to do than to wait for replies."""
         self._box.put(WAKE)
 
     # reading -----------------------------------------------------------------------------------------------------------------------
 
     def poll(self, deadline: float, polling: Callable[[float], Steps[Fetched | None]] | None = None) -> Fetched | None:
-        """The next batch, or None: nothing by `deadline`, every stop reached, or woken. polling: another one."""
+        """Return the next batch, or None: nothing came by `deadline`, every stop is reached, or `wake` was called.
+
+        Args:
+            deadline: a `time.monotonic()` value. polling: what to run where it has to wait; None: the method `polling`.
+        """
         self.handing = None
-        found = self._now()  # most often it is there: that costs no steps
+        found = self._now()  # most often it is here already, and no steps are needed
         return found if found is not None else self._cluster.drive((polling or self.polling)(deadline), NEVER)
 
     def drive(self, steps: Steps[T]) -> T:
@@ -150,8 +165,15 @@ class Fetcher:
         return self._cluster.drive(steps, NEVER)
 
     def take_back(self, before: tuple[Cursor, int] | None) -> bool:
-        """A signal broke into the role's call: nobody knows how much was taken in, and its caller got nothing. The role calls it, for the
-        last step on the way out is the role's. before: `handing` when that call began; whether a poll had begun since."""
+        """Go back to before a role's call that a signal handler's exception ended: its caller got no batch.
+
+        It is not known how much that call took in, so all pulls are forgotten, and sent again.
+
+        Args:
+            before: `handing` when the call began.
+        Returns:
+            whether a poll had begun since.
+        """
         if self.handing is before and before is not None:
             return False
         if self.handing is not None:
@@ -161,7 +183,7 @@ class Fetcher:
         return True
 
     def polling(self, deadline: float) -> Steps[Fetched | None]:
-        """`poll`, as steps."""
+        """Run `poll` as steps."""
         while True:
             found = self._now()
             if found is not None:
@@ -170,16 +192,16 @@ class Fetcher:
                 self._back = False
                 return None
             now = self._send()
-            found = self._take()  # what was found out there may be an error that nothing else would wake us for
+            found = self._take()  # `_send` may have noted an error for which nothing else would end the wait
             if found is not None:
                 return found
             if (yield self._box, min(deadline, self.pulls.wakeup(now))) and not len(self._box):
-                self._box.get()  # ready, and empty: closed by another thread, which this raises
+                self._box.get()  # ready and empty: it was closed by another thread; raises Closed
             if not len(self._box) and time.monotonic() >= deadline:
                 return self._take(late=True)
 
     def _now(self) -> Fetched | None:
-        """The next batch of what has come."""
+        """Return the next batch of what has come."""
         while len(self._box):
             self._answer(self._box.get())
         return None if self._back else self._take()
@@ -190,7 +212,7 @@ class Fetcher:
         self._back = True
 
     def _send(self) -> float:
-        """Send every pull that may be sent, and have found what that lacks; the time now."""
+        """Send every pull that may be sent, begin the tasks that others need first, and return the time now."""
         now = time.monotonic()
         if self._dialling or self._looking or self._showing:
             self._collect(now)
@@ -215,7 +237,7 @@ class Fetcher:
         after(task, self._box.put, NEWS)
 
     def _look(self, now: float) -> None:
-        """Have routes looked up, and brokers waited for until their queues hold everything that is acknowledged."""
+        """Begin to look up routes, and to wait for brokers until their queues hold everything that is acknowledged."""
         cluster, until = self._cluster, now + self._options.request_timeout
         for topic in self.pulls.stale - self._looking.keys():
             cluster.routes.stale(topic)
@@ -228,7 +250,7 @@ class Fetcher:
             after(wait, self._box.put, NEWS)
 
     def _collect(self, now: float) -> None:
-        """What tasks have come to. The box only says that there is something: a signal may break in anywhere, and nothing is missed."""
+        """Take in what tasks have ended with. NEWS in the box only says that there is one, so a signal handler's exception loses none."""
         for address, dial in [*self._dialling.items()]:
             if dial.done:
                 del self._dialling[address]
@@ -272,12 +294,12 @@ class Fetcher:
         )
 
     def _head(self, cursor: Cursor, suspend: bool) -> RepeatedCommand:
-        """What writes this queue's pulls: they differ in offset and number alone."""
+        """Make the template of this queue's pulls, which differ in offset and number of messages only."""
         ext = self._message(cursor, 0, 0, suspend).to_ext()
         return RepeatedCommand(PullMessageRequest.CODE, ext, "queueOffset", "maxMsgNums", self._cluster.serializer)
 
     def _answer(self, item: Any) -> None:
-        """Take in one finished pull, or a word from elsewhere."""
+        """Take in one item of the box: a finished pull, WAKE or NEWS."""
         if item is NEWS or item is None:
             return
         if item is WAKE:
@@ -296,7 +318,7 @@ class Fetcher:
         self.pulls.answer(ticket, found, RemotingCommand.decode(frame).remark if found[0] >= RETRY else None)
 
     def _read(self, call: Call, cursor: Cursor) -> Found:
-        """A reply that is not as most are, or none; raises what is the matter with it."""
+        """Read a reply that the core's quick reader does not know; raises the error of a pull that failed."""
         if call.error is not None:
             raise call.error
         assert call.frame is not None
@@ -304,10 +326,10 @@ class Fetcher:
         fields = PullMessageResponse.from_ext(reply.ext)
         return reply.code, fields.next_begin_offset, fields.min_offset, fields.max_offset, Slice(reply.body)
 
-    # handing out -------------------------------------------------------------------------------------------------------------------
+    # batches -----------------------------------------------------------------------------------------------------------------------
 
     def _take(self, *, late: bool = False) -> Fetched | None:
-        """A batch of the queue whose turn it is; late: also one that more was to be waited for."""
+        """Return a batch of the queue whose turn it is. late: also one that is smaller than `min_bytes`, though more is stored."""
         while chunks := self.plan.take(self._options.batch_bytes, late=late):
             cursor: Cursor = chunks[0].cursor
             why = chunks[0].error
@@ -319,7 +341,7 @@ class Fetcher:
         return None
 
     def _made(self, cursor: Cursor, chunks: Sequence[Chunk]) -> Fetched | None:
-        """The batch of these; None when no record is in them. The next pulls are sent before it is decoded."""
+        """Make the batch of these replies; None when they hold no record. The next pulls are sent before it is decoded."""
         start, stop, last = cursor.position, cursor.stop, chunks[-1]
         end = last.next if stop is None else min(last.next, stop)  # what is stored as one inner batch (5.x) comes whole
         self.handing = cursor, start
@@ -332,7 +354,7 @@ class Fetcher:
                 return None
             columns = self._decode(cursor, bodies, start)
         except WireprotoError:
-            self.plan.seek(cursor.key, start)  # what cannot be read is not passed over in silence: it is the next to be read again
+            self.plan.seek(cursor.key, start)  # what cannot be decoded is not skipped: the next poll reads it again
             raise
         batch = Batch(cursor.topic, cursor.queue.partition, columns, cursor.queue.at(cursor.topic, end))
         return Fetched(batch, cursor.queue, columns, start, end)
@@ -363,7 +385,7 @@ class Fetcher:
 
 
 def _failure(task: Task[Any]) -> WireprotoError | None:
-    """Why it failed."""
+    """Return the error of a task, or None."""
     try:
         task.result()
     except WireprotoError as why:

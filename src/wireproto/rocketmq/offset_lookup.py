@@ -1,11 +1,9 @@
-"""Where a queue begins, ends, and stands at a time.
-
-What it is: EARLIEST (31), LATEST (30) and AtTime of one queue, each a few commands to its broker.
+"""Looks up the offsets that EARLIEST (31), LATEST (30) and AtTime mean in queues, each by a few commands to the queue's broker.
 
 AtTime means the first message whose store time is at or after it. Code 29 answers that on 5.x; on 4.9 it answers the *nearest* message,
-which may be an earlier one, any of several with an equal time, and the last one for a time after it. So its answer is only the place from
-where to look: store times never fall along a queue, and a few pulls of one message each find the first that is late enough.
-Must not: read more than the fixed head of a stored message.
+which may be an earlier one, any of several with an equal time, and the last one for a time after it. So its answer is only where the search
+begins: store times never decrease along a queue, and a few pulls of one message each find the first that is late enough.
+Of a stored message only the fixed head is read.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ HEAD = 48
 
 
 def store_time(stored: bytes) -> int:
-    """Store time of the first message of a pull's body, in ms.
+    """Return the store time of the first message of a pull's body, in milliseconds since 1970.
 
     Raises:
         Truncated: the body is too short for one.
@@ -55,15 +53,16 @@ def store_time(stored: bytes) -> int:
 
 
 def offset_of(place: Position) -> int:
+    """Return the offset of a position of RocketMQ."""
     assert isinstance(place, LogOffset)
     return place.offset
 
 
 class OffsetLookup:
-    """Offsets of a topic's queues, asked of their brokers. What asks is steps.
+    """Looks up offsets of a topic's queues at their brokers. Methods that ask are steps; `until` is a `time.monotonic()` value.
 
-    Trap: a broker acknowledges a record before its queue shows it, so the end of a queue is asked for only when the broker has caught up
-    with what its log held at that time (see `dispatch`).
+    Trap: a broker acknowledges a record before its queue shows it, so the end of a queue is asked for only when the queue has caught up
+    with what the broker's log held at that time (see `dispatch`).
     """
 
     def __init__(self, cluster: RocketCluster, topic: str, group: str) -> None:
@@ -83,12 +82,12 @@ class OffsetLookup:
         return self._cluster.retrying(attempt, until)
 
     def first(self, queue: Queue, until: float) -> Steps[int]:
-        """The first message that the queue still has."""
+        """Return the offset of the first message that the queue still has."""
         message = GetMinOffsetRequest(topic=self._topic, queue_id=queue.queue_id)
         return max(0, int((yield from self._ask(queue, message, until)).message.offset))
 
     def end(self, queue: Queue, until: float) -> Steps[int]:
-        """The place after the last message."""
+        """Return the offset after the last message."""
         message = GetMaxOffsetRequest(topic=self._topic, queue_id=queue.queue_id)
         return max(0, int((yield from self._ask(queue, message, until)).message.offset))
 
@@ -103,7 +102,7 @@ class OffsetLookup:
         yield from self._cluster.gathering(waits, "the queues")
 
     def at_time(self, queue: Queue, ms: int, until: float) -> Steps[int]:
-        """The first message stored at or after a time; the end when there is none yet."""
+        """Return the offset of the first message stored at or after a time (milliseconds since 1970); the end when there is none yet."""
         low, high = (yield from self.first(queue, until)), (yield from self.end(queue, until))
         message = SearchOffsetByTimestampRequest(topic=self._topic, queue_id=queue.queue_id, timestamp=max(0, ms), boundary_type="LOWER")
         guess = min(max(int((yield from self._ask(queue, message, until)).message.offset), low), high)
@@ -142,13 +141,13 @@ class OffsetLookup:
     def where(
         self, at: Where, until: float, what: str = "start", partitions: Collection[int] | None = None
     ) -> Steps[dict[TopicPartition, int]]:
-        """The offset of each readable queue that `at` means; of a position or mapping, of the queues that it names (see `queue_ids.ours`).
+        """Find the offset of each readable queue that `at` means; of a position or mapping, of the queues that it names (`queue_ids.ours`).
 
         Args:
-            what: told in errors.
-            partitions: those that are asked for; None: all.
+            what: name of the argument, for the texts of errors.
+            partitions: numbers of those that are asked for; None: all.
         Raises:
-            OptionError: no place, a position of another topic, of a queue that is not there, or that does not say which it is of.
+            OptionError: no position; one of another topic, of a queue that does not exist, or that may mean several queues.
         """
         yield from self._look_again(until)
         given, keys = yield from self._ours(at, until, Route.readable)
@@ -156,8 +155,10 @@ class OffsetLookup:
         return (yield from self.find(PLACES.requests(given, wanted, what), until))
 
     def seeking(self, at: Where, held: Iterable[TopicPartition], until: float) -> Steps[dict[TopicPartition, int]]:
-        """`where` for who reads these queues: in all of them, also where one may not be read now, or its broker is away. Left out is what a
-        broker has no more: the topic was taken from it."""
+        """Find offsets as `where` for a role that reads the queues `held`: in all of them, also where one may not be read now.
+
+        Queues whose broker is away are waited for; left out are those that a broker has no more, since the topic was removed from it.
+        """
         yield from self._look_again(until)
         given, keys = yield from self._ours(at, until, lambda route: ())
         if named(given) is None:
@@ -167,9 +168,9 @@ class OffsetLookup:
         return (yield from self.find(PLACES.requests(given, keys, "seek"), until))
 
     def ranges(self, start: Where, stop: Where | None, until: float) -> Steps[tuple[dict[TopicPartition, int], dict[TopicPartition, int]]]:
-        """Where a reader of these begins and ends (`flow.resolve`): also in queues that are not to be read now, where their brokers tell.
+        """Find where a reader begins and ends (`flow.resolve`), by queue: also in queues that may not be read now, where possible.
 
-        They do not for a time; who follows the log finds that out later.
+        For AtTime it is not possible; a reader that follows the log looks those queues up later.
         """
         away: list[TopicPartition] = []
         if stop is not None and named(start) is None and named(stop) is None:
@@ -186,29 +187,29 @@ class OffsetLookup:
         return (yield from self.find(starts, until)), (yield from self.find(stops, until))
 
     def _ours(self, at: Where, until: float, which: Callable[[Route], Iterable[Queue]]) -> Steps[tuple[Where, list[TopicPartition]]]:
-        """What is asked for, by our own partitions, and the partitions that may be meant: those of the route, and those named."""
+        """Translate what is asked for to our own partitions; returns also the partitions that may be meant: the route's and those named."""
         ours = yield from queue_ids.ours(self._cluster, self._topic, at, until)
         route = yield from self._cluster.routing(self._topic, until)
         there = [(self._topic, queue.partition) for queue in which(route)]
         return ours, list(dict.fromkeys((*there, *(named(ours) or ()))))
 
     def _away(self, until: float) -> Steps[list[TopicPartition]]:
-        """Queues that this client knows and no route names, since no broker of that name is registered: without them a read that is to
-        be whole would lack theirs in silence. Those of a broker that is there, and has the topic no more, are gone.
+        """Return queues that this client knows and no route names, since no broker of that name is registered.
 
-        A route that lacks any may be from before their broker came back, so it is learnt anew, after the brokers that are there.
+        A read up to a stop would lack their records in silence without them. Queues of a broker that is registered, and has the topic no
+        more, are gone. A route that lacks queues may be from before their broker came back, so it is looked up again, after the brokers.
         """
         if not (yield from self._absent(until)):
             return []
         there = (yield from self._cluster.info(until)).brokers
         try:
             yield from self._cluster.routing(self._topic, until, fresh=True)
-        except TopicNotExist:  # a name server that was started a moment ago: nobody who has the topic is there for it
+        except TopicNotExist:  # a name server that just started: no broker that has the topic has registered there yet
             there = {}
         return [(self._topic, queue.partition) for queue in (yield from self._absent(until)) if queue.broker not in there]
 
     def _look_again(self, until: float) -> Steps[None]:
-        """The same for what need not be whole: learn the route anew where it lacks queues, if a name server answers."""
+        """Look the route up again where it lacks queues, if a name server answers; for reads that may lack queues of absent brokers."""
         if (yield from self._absent(until)):
             self._cluster.routes.stale(self._topic)
             yield from self._cluster.routing(self._topic, until)
@@ -218,8 +219,11 @@ class OffsetLookup:
         return [queue for queue in queues if queue.address is None and not queue.readable]
 
     def find(self, requests: Requests, until: float) -> Steps[dict[TopicPartition, int]]:
-        """The offsets that requests mean, by our own partitions. A broker that is away is waited for where it alone can tell. Of an error
-        `known` is what the other brokers told."""
+        """Find the offsets that requests mean, by our own partitions; waits for a broker that is away where only it can answer.
+
+        Raises:
+            TransportError, BrokerError: a broker does not answer, or refuses; `known` has the positions that other brokers returned.
+        """
         queues = (yield from self._cluster.routing(self._topic, until)).queues
         found = {key: offset_of(at) for key, at in requests.items() if isinstance(at, Position)}
         asked: dict[TopicPartition, Queue] = {}
@@ -245,7 +249,7 @@ class OffsetLookup:
         return {key: found[key] for key in requests}
 
     def _back(self, queue: Queue, until: float) -> Steps[Queue]:
-        """The queue when its broker is there; raises NoMaster, or what was met last, at the deadline."""
+        """Wait until the queue's broker has a master, and return the queue; raises NoMaster, or the last error, at the deadline."""
 
         def look() -> Steps[Queue]:
             current = (yield from self._cluster.routing(self._topic, until)).find(*queue.home)
@@ -257,7 +261,7 @@ class OffsetLookup:
         return queue if queue.address is not None else (yield from self._cluster.retrying(look, until))
 
     def of(self, queue: Queue, at: Position | Earliest | Latest | AtTime, until: float) -> Steps[int]:
-        """The offset that one of EARLIEST, LATEST and AtTime means."""
+        """Find the offset that EARLIEST, LATEST or AtTime means in one queue."""
         assert not isinstance(at, Position)
         if isinstance(at, Earliest):
             return self.first(queue, until)

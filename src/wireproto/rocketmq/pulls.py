@@ -1,16 +1,17 @@
-"""Pulls: which of a queue's are out, what their answers bring, and what the broker says of the places asked for. Sans-IO.
+"""Decides which pulls of each queue to send, and takes in their answers: messages, ends of queues, offsets that are gone. Sans-IO.
 
-What it is: RocketMQ's way of asking, for the floor's plan of what is read ahead (`flow.ahead`). Brokers answer a pull with at most 32
-messages (their default), so reading one reply at a time is bound by round trips. Queue offsets have no holes, so the next pulls can be sent
-before the first is answered:
+RocketMQ's part of reading ahead (`flow.ahead`, which plans the fetches of all protocols). Brokers answer a pull with at most 32 messages
+(their default), so reading one reply at a time is bound by round trips. Queue offsets have no holes, so the next pulls can be sent before
+the first is answered:
 
-    known end 200, step 32     out: 0 32 64 96 …      replies may come in any order: what is behind a hole waits aside
-    reply to 0 ends at 20      20 … 31 are missing: pull 20 is sent, the others stay good
-    at the end                 one pull with "suspend": the broker answers it when there is a message, or after a while with none
+    known end 200, step 32     out: 0 32 64 96 …      replies may come in any order: those behind a hole are kept aside
+    reply to 0 ends at 20      20 … 31 are missing: pull 20 is sent, the others stay valid
+    at the end                 one pull with "suspend" (long polling): the broker answers when there is a message, or after a while
 
-Bytes: a pull reserves what so many messages had in the replies before. One that is suspended reserves nothing, since all queues of a
-consumer may lie at their ends: what it brings counts when it comes. So a queue whose end is not known is asked without "suspend" first.
-Must not: know connections, clocks or bodies' contents.
+Bytes: a pull reserves as many as that number of messages had in the replies before. One that is suspended reserves nothing, since all
+queues of a consumer may be read up to their ends: its reply counts when it comes. So the first pull of a queue whose end is not known has
+no "suspend".
+It knows no connections and no clock, and does not look into bodies.
 """
 
 from __future__ import annotations
@@ -40,40 +41,42 @@ BROKER_LIMIT = 32
 LARGEST = 1 << 18
 """Bytes that a broker puts in one reply, by default, but for a single message that is larger."""
 GUESS = 1 << 10
-"""Bytes of a message, as long as none is known."""
+"""Bytes assumed for a message while none was read."""
 NOWHERE = 1 << 63
 AGAIN = Policy(first=0.05, factor=2.0, ceiling=1.0, jitter=0.2)
 RESET, REMOVING = "OFFSET_RESET", "MESSAGE_WAS_REMOVING"
-"""Remarks: an administrator has set the group back or forth (told to one pull, whichever comes next); records were just deleted."""
+"""Remarks. RESET: an administrator has set the group to another offset, said in the reply to one pull only. REMOVING: records were just
+deleted."""
 TOLD_FROM = 4
-"""Refusals in a row after which the log tells of them; then each time that they are twice as many."""
+"""Refusals in a row after which they are logged; then each time that their number has doubled."""
 LEFT_OUT = 5.0
 """Seconds between looks at the route for a queue that is not to be read now."""
 PASSING = TimedOut, TopicNotExist, NoQueue, NotReadable
-"""What a fresh route, or the next try, may mend: whether a queue is to be read, the route says (`looked`)."""
+"""Errors that a fresh route, or the next try, may resolve: whether a queue is to be read, the route says (`looked`)."""
 FOUND, RETRY, MOVED = 0, PullRetryImmediately.code, PullOffsetMoved.code
 
 Found: TypeAlias = "tuple[int, int, int, int, Slice]"
-"""A pull's reply: code, next offset, the queue's first offset and its end, stored messages."""
+"""A pull's reply: code, next offset, the queue's first offset, its end offset, stored messages."""
 
 
 class Cursor(ahead.Cursor):
-    """One queue being read.
+    """Keeps the state of one queue being read.
 
     Attributes:
-        ahead: where the replies end that follow `position` without a hole. later: those behind a hole, by offset; behind: their bytes.
-        sent: everything from `ahead` to here is out or behind a hole: where to look for the next pull. edge: none begins behind it.
-        least: bytes of replies that are worth a batch, while more is known to be stored.
-        most: how many pulls may be out at once. No more than as many may be out or waiting, once `least` bytes wait.
-        step: messages asked for at a time. mean: bytes of one.
-        stuck: a pull failed: what is there is handed out without waiting for more, as where there is no room for it (`short`).
-        lenient: if `position` is gone, go on with what is left. look: its broker is to be looked up before it is asked again.
-        unseen: the broker says that the queue ends before the place asked for; that counts once it holds all of the broker's log.
-        caught_up: it does.
-        left_out: the route says that it is not to be read, and the log has been told.
-        lost: the log that was read is not what the queue has now. Raised again until a seek, whatever comes: a log that begins anew grows
-            past any place, and what it holds before that would be left out in silence.
-        heads: what a pull is written by, without and with "suspend"; None: not made for this queue yet, or commands are signed.
+        topic, queue: which queue. ahead: the offset where the replies end that follow `position` without a hole.
+        later: replies behind a hole, by offset. behind: their bytes.
+        sent: everything from `ahead` to here is out or behind a hole; the next pull begins here or later. edge: no pull begins behind it.
+        least: bytes of replies from which on a batch is made, while more is known to be stored.
+        most: number of pulls that may be out at once; once `least` bytes wait, that many may be out or waiting together.
+        step: messages asked for by one pull. mean: bytes of a message.
+        stuck: a pull failed, so that what has come is delivered without waiting for more, as where memory has no room for more (`short`).
+        lenient: if `position` is gone, continue at the first offset left. look: look its broker up before the next pull.
+        unseen: the broker says that the queue ends before the offset asked for; that counts once the queue holds all of the broker's log.
+        caught_up: the queue holds all of it.
+        left_out: the route says that the queue is not to be read, and that was logged.
+        lost: the error of a queue whose log is another one than the one that was read, or None. It is raised by each poll until a seek: a
+            log that begins again grows past any offset, and what it holds before that offset would be skipped in silence.
+        heads: templates of a pull, without and with "suspend"; None: not made for this queue yet, or commands are signed.
     """
 
     __slots__ = (
@@ -92,6 +95,7 @@ class Cursor(ahead.Cursor):
         self.heads: tuple[RepeatedCommand, RepeatedCommand] | None = None
 
     def wanting(self, now: float) -> bool:
+        """Return whether another pull may be sent now."""
         out, waiting = len(self.out), len(self.chunks)
         if self.sent >= self.end and (out or waiting):
             return False  # most often: a pull at the end is out
@@ -100,6 +104,7 @@ class Cursor(ahead.Cursor):
         return super().wanting(now)
 
     def restart(self, offset: int) -> None:
+        """Forget all pulls and replies, and begin at this offset."""
         super().restart(offset)
         self.sent = self.edge = offset
         self.later.clear()
@@ -107,13 +112,15 @@ class Cursor(ahead.Cursor):
         self.stuck = self.unseen = self.caught_up = False
 
     def moved(self, chunk: Chunk, position: int) -> None:
+        """Set the position behind a delivered reply, and take in the mean size of its messages."""
         self.position = position
         self.stuck = False
         if chunk.size:
             mean = chunk.size // (chunk.next - chunk.start) + 1
-            self.mean = max(mean, (self.mean + mean) // 2)  # up at once, down by halves
+            self.mean = max(mean, (self.mean + mean) // 2)  # grows at once, shrinks by half of the difference
 
     def ripe(self, late: bool) -> bool:
+        """Return whether the replies that wait are to be delivered now. late: without waiting for more."""
         size = self.held - self.behind
         if late or size >= self.least or not size or self.stuck or self.short:
             return True
@@ -121,12 +128,12 @@ class Cursor(ahead.Cursor):
         return done or self.chunks[-1].error is not None
 
     def again(self) -> None:
-        """A pull brought nothing of use: its place is to be asked for anew."""
+        """Ask for the first missing offset again, since a pull brought no usable reply."""
         self.sent = self.ahead
         self.stuck = True
 
     def count(self, at: int) -> int:
-        """How many messages to ask for at `at`: a step, but not what a later pull already covers, nor past the stop."""
+        """Return how many messages to ask for at `at`: a step, but not what a later pull covers already, nor past the stop."""
         limit = self.step
         if at < self.edge:
             limit = min(limit, min((offset - at for offset in (*self.out, *self.later) if offset > at), default=limit))
@@ -136,17 +143,17 @@ class Cursor(ahead.Cursor):
 
 
 class Pulls:
-    """RocketMQ's `FetchTargets`.
+    """Implements `flow.ahead.FetchTargets` for RocketMQ.
 
     Args:
-        told: what the log is told by.
-        on_reset: called with a queue and the place where its broker was told to set the group; reading goes on from there. None: what is
-            told to the group does not matter here.
+        memory: limit of what is read ahead. log: the client's log.
+        on_reset: called with a queue and the offset to which an administrator has set the group there; reading continues from that offset.
+            None: such resets are ignored.
 
     Attributes:
-        plan: the cursors, and what waits to be handed out. A ticket without bytes is a pull that the broker is to hold.
-        stale: topics of which something is to be looked up before it can be asked again (`looked`).
-        unseen: brokers that are to be waited for until their queues hold all of their log (`shown`).
+        plan: the cursors, and the replies that wait to be delivered. A ticket without bytes is a pull that the broker is to hold.
+        stale: topics whose route has to be looked up before some of their queues are asked again (`looked`).
+        unseen: addresses of brokers to wait for until their queues hold all of their log (`shown`).
     """
 
     most = 1 << 62
@@ -158,19 +165,20 @@ class Pulls:
         self.plan: ReadAhead[Cursor, Chunk] = ReadAhead(memory, AGAIN)
         self.stale: set[str] = set()
         self.unseen: set[str] = set()
-        self._failing_since = 0.0  # nothing has worked since
+        self._failing_since = 0.0  # time since when no pull has worked; 0: they work
 
     def add(self, topic: str, queue: Queue, start: int, stop: int | None = None, *, lenient: bool = False) -> Cursor:
-        """Read this queue from `start` up to, not including, `stop`. lenient: if that is gone by now, from what is left."""
+        """Read this queue from `start` up to, not including, `stop`. lenient: if `start` is gone, begin at the first offset left."""
         options = self._options
         least = min(options.min_bytes, options.batch_bytes)
         if not self.plan.cursors:
-            self._failing_since = 0.0  # of what is not read any more; nothing was asked for meanwhile
+            self._failing_since = 0.0  # it was about queues that are not read any more
         return self.plan.add(Cursor(topic, queue, start, stop, most=options.pull_ahead, least=least, lenient=lenient))
 
     # asking ----------------------------------------------------------------------------------------------------------------------------
 
     def link(self, cursor: Cursor) -> str | None:
+        """Return the address of the broker to ask for this queue; None: something has to be looked up first (`stale`, `unseen`)."""
         address = cursor.queue.address
         if cursor.look or address is None:
             self.stale.add(cursor.topic)
@@ -181,11 +189,12 @@ class Pulls:
         return address
 
     def questions(self, cursor: Cursor) -> Iterator[tuple[int, int, int]]:
+        """Yield the pulls to send for this queue: offset, number of messages, bytes to reserve (0: with "suspend")."""
         at, end, out, later = cursor.sent, cursor.end, cursor.out, cursor.later
         stop = NOWHERE if cursor.stop is None else cursor.stop
         full = cursor.held >= cursor.least
         most = cursor.most - len(cursor.chunks) - len(later) if full else cursor.most
-        needed = cursor.ahead if cursor.held - cursor.behind < cursor.least else -1  # the very pull that everything waits for
+        needed = cursor.ahead if cursor.held - cursor.behind < cursor.least else -1  # the pull that everything else waits for
         while at < stop and (len(out) < most or (at == needed and len(out) < cursor.most)):
             if at in later:
                 at = later[at].next
@@ -209,24 +218,24 @@ class Pulls:
                 return
 
     def dropped(self, ticket: Ticket[Cursor]) -> None:
-        """It was not sent, and may be at once."""
+        """Take back a pull that was not sent; it may be sent at once."""
         self.plan.answered(ticket)
         ticket.cursor.sent = ticket.cursor.ahead
 
     def restart(self) -> None:
-        """Forget what is out and what was fetched ahead: nobody knows how much of it was taken in when a signal came."""
+        """Forget what is out and what was fetched ahead: it is not known how much of it was taken in when a signal came."""
         self.plan.only_out(())
         for cursor in self.plan.cursors.values():
             self.plan.seek(cursor.key, cursor.position)
 
     def wakeup(self, now: float) -> float:
-        """When a queue that was refused may be asked again; infinity when none is."""
+        """Return when the first of the refused queues may be asked again; infinity when none was refused."""
         return min((c.retry_at for c in self.plan.cursors.values() if c.retry_at > now and not c.paused), default=ahead.NEVER)
 
     # answers ---------------------------------------------------------------------------------------------------------------------------
 
     def answer(self, ticket: Ticket[Cursor], found: Found, remark: str | None = None) -> None:
-        """Take in a reply. remark: as the broker wrote it, needed of codes 20 and 21 alone."""
+        """Take in a reply. remark: as the broker wrote it; needed for codes 20 and 21 only."""
         cursor = ticket.cursor
         counts = self.plan.answered(ticket)
         code, following, _, high, body = found
@@ -240,7 +249,7 @@ class Pulls:
         offset, asked = ticket.offset, ticket.count
         taken = following - offset
         if taken != asked:
-            cursor.sent = cursor.ahead  # what it left open is to be asked for
+            cursor.sent = cursor.ahead  # what the reply left open has to be asked for
         if taken <= 0 or offset < cursor.ahead:
             return  # nothing in it, or overtaken
         if taken < asked and following < high:
@@ -254,7 +263,7 @@ class Pulls:
         self._failing_since = 0.0
 
     def _otherwise(self, ticket: Ticket[Cursor], found: Found, remark: str | None, counts: bool) -> None:
-        """A reply without messages, or to a pull that does not count any more."""
+        """Take in a reply without messages, or one to a pull that does not count any more."""
         cursor, offset = ticket.cursor, ticket.offset
         code, following, low, high, _ = found
         if code == MOVED and remark == RESET:
@@ -275,7 +284,7 @@ class Pulls:
             self._nothing(cursor, offset, following)
 
     def _nothing(self, cursor: Cursor, offset: int, following: int) -> None:
-        """No messages: the end (19), or all filtered out up to `following` (20)."""
+        """Take in a reply without messages: the end (19), or all filtered out up to `following` (20)."""
         cursor.sent = cursor.ahead
         if following > offset >= cursor.ahead:
             self._keep(cursor, Chunk(cursor, cursor.generation, offset, following))
@@ -293,7 +302,7 @@ class Pulls:
             cursor.sent = cursor.ahead
 
     def _join(self, cursor: Cursor) -> None:
-        """Replies that were behind a hole, now that it is filled."""
+        """Take in replies that were behind a hole, now that it is filled."""
         later = cursor.later
         while (chunk := later.pop(cursor.ahead, None)) is not None:
             cursor.behind -= chunk.size
@@ -304,7 +313,7 @@ class Pulls:
             self.plan.hold(cursor, -size)
 
     def _reset(self, cursor: Cursor, following: int, counts: bool) -> None:
-        """An administrator has set the group: also if the pull is an old one by now, or stood at the queue's end. It is not told again."""
+        """Take in that an administrator has set the group, also by the reply to an old pull, since the broker does not say it again."""
         if self._on_reset is None:
             if counts:
                 cursor.again()
@@ -313,45 +322,45 @@ class Pulls:
             self._on_reset(cursor.key, following)
 
     def set_to(self, cursor: Cursor, offset: int) -> None:
-        """Go on where an administrator has set the group."""
+        """Continue at the offset to which an administrator has set the group."""
         before = cursor.position
         tell = self._log.warning if offset > before else self._log.info  # what lies between is not read
         tell(("set", cursor.key), "%s[%d]: the group was set from %d to %d", *cursor.key, before, offset)
         self.seek(cursor, offset)
 
     def seek(self, cursor: Cursor, offset: int, *, lenient: bool = False) -> None:
-        """Go on there, as somebody says who knows what the queue has now; `lenient` as of `add`."""
+        """Continue at this offset, which the caller knows to fit the queue as it is now; `lenient` as of `add`."""
         cursor.lenient, cursor.lost = lenient, None
         self.plan.seek(cursor.key, offset)
 
     def _moved(self, cursor: Cursor, offset: int, following: int, low: int, high: int) -> None:
-        """No such offset. At the very end (5.x says it there too) that is no news; else records are gone, or the group was reset.
+        """Take in that there is no such offset (21). At the end of the queue (5.x) it means no messages; else records are gone, or a reset.
 
-        Trap: it is said of acknowledged records, too, while the queue does not show them yet (see `times.OffsetLookup`).
+        Trap: brokers say it of acknowledged records, too, while the queue does not show them yet (see `offset_lookup.OffsetLookup`).
         """
         if offset == high:
             cursor.end = high
             self._nothing(cursor, offset, offset)
         elif offset != cursor.position:
-            cursor.again()  # sent ahead, past an end that the pull before it will tell
+            cursor.again()  # sent ahead, past an end that the reply to the pull before it will name
             cursor.end = min(cursor.end, high)
         elif offset > high and not cursor.caught_up:
             cursor.again()
             cursor.unseen = True
-        elif low <= offset < high:  # by a broker that does not tell a reset by its remark
+        elif low <= offset < high:  # from a broker that does not mark a reset by its remark
             self.plan.seek(cursor.key, following)
         else:
             self._gone(cursor, low, high)
 
     def _removed(self, cursor: Cursor, offset: int, following: int, high: int) -> None:
-        """What was asked for was deleted while the broker read it. It says so as of what a filter leaves out, and we have none."""
+        """Take in that messages were deleted while the broker read them: it answers as if a filter left them out, and we have none."""
         if offset != cursor.position:
-            cursor.again()  # sent ahead; what comes before it may be there
+            cursor.again()  # sent ahead; the records before it may still be there
         else:
             self._gone(cursor, following, high)
 
     def _gone(self, cursor: Cursor, low: int, high: int) -> None:
-        """The next record is not there any more: the queue holds what begins at `low`."""
+        """Continue by the option `reset`, or raise: the next record is gone, the queue begins at `low`."""
         offset, choice = cursor.position, "earliest" if cursor.lenient else self._options.reset
         if choice == "raise":
             cursor.caught_up = False
@@ -372,19 +381,19 @@ class Pulls:
 
     def _lose(self, cursor: Cursor, why: PlaceLost) -> None:
         cursor.again()
-        cursor.lost, cursor.end = why, -1  # no pull is held where there is nothing to be waited for
+        cursor.lost, cursor.end = why, -1  # no pull is suspended where there is nothing to wait for
         self._fail(cursor, copy(why))
 
     # troubles --------------------------------------------------------------------------------------------------------------------------
 
     def failed(self, ticket: Ticket[Cursor], why: WireprotoError, now: float) -> None:
-        """No usable reply comes."""
+        """Take in that a pull failed."""
         if self.plan.answered(ticket):
             ticket.cursor.again()
             self.refused(ticket.cursor, why, now)
 
     def unreached(self, address: str, why: WireprotoError, now: float) -> None:
-        """No connection to this broker."""
+        """Take in that there is no connection to this broker."""
         waiting = [c for c in self.plan.cursors.values() if c.queue.address == address and c.wanting(now) and not c.out]
         for cursor in waiting[:1]:
             self.refused(cursor, why, now)
@@ -392,7 +401,7 @@ class Pulls:
             self._later(cursor, why, now)
 
     def refused(self, cursor: Cursor, why: WireprotoError, now: float) -> None:
-        """It cannot be read now: again a little later, or raise what will not pass, or what has lasted too long."""
+        """Try a queue again a little later, or have the error raised: it does not pass, or nothing has worked for `recovery_timeout`."""
         self._failing_since = self._failing_since or now
         cursor.look = True
         judged = verdict(why, passing=PASSING)
@@ -405,14 +414,14 @@ class Pulls:
     def _later(self, cursor: Cursor, why: WireprotoError, now: float) -> None:
         cursor.look = True
         if now < cursor.retry_at:
-            return  # several pulls of it may fail for one reason
+            return  # several pulls of one queue may fail for one reason
         self.plan.refused(cursor, now)
         if cursor.failures >= TOLD_FROM and not cursor.failures & (cursor.failures - 1):
             text = "%s[%d] has not been read for %.1f s: %s"
             self._log.warning(("unread", cursor.key), text, *cursor.key, now - cursor.troubled_since, why)
 
     def _fail(self, cursor: Cursor, why: WireprotoError) -> None:
-        """Have it raised behind what was fetched before, once."""
+        """Have the error raised once, after what was fetched before is delivered."""
         if not cursor.chunks or cursor.chunks[-1].error is None:
             why.with_context(topic=cursor.topic, partition=cursor.queue.partition)
             self.plan.push(Chunk(cursor, cursor.generation, cursor.ahead, cursor.ahead, error=why))
@@ -420,7 +429,7 @@ class Pulls:
     # where queues are ------------------------------------------------------------------------------------------------------------------
 
     def follow(self, cursor: Cursor, queue: Queue) -> None:
-        """Another server may be the master of its broker now: what is asked from now on is asked there."""
+        """Take a queue's new address, to which its pulls are sent from now on: another server may be the master of its broker."""
         before, cursor.queue = cursor.queue.address, queue
         cursor.look = False
         if cursor.left_out and queue.readable:
@@ -433,7 +442,7 @@ class Pulls:
             self.plan.seek(cursor.key, cursor.position)
 
     def looked(self, topic: str, route: Route | WireprotoError, now: float) -> None:
-        """What a look-up has come to."""
+        """Take in the result of a look-up of a topic's route."""
         self.stale.discard(topic)
         for cursor in self.plan.cursors.values():
             if cursor.topic == topic and (cursor.look or cursor.queue.address is None):
@@ -448,8 +457,11 @@ class Pulls:
                     self._leave_out(cursor, now)
 
     def _leave_out(self, cursor: Cursor, now: float) -> None:
-        """The topic has lost this queue, or may not be read there for a while: go on without it, as the Java client does, and look whether
-        it is back by and by. Who reads up to a stop is told: what ends there would lack this queue's records."""
+        """Continue without a queue that its topic has lost, or that may not be read for a while, as the Java client does.
+
+        Whether it is back is looked at each `LEFT_OUT` seconds. Where there is a stop NoQueue is raised: what ends there would lack the
+        records of this queue.
+        """
         cursor.look, cursor.retry_at = True, now + LEFT_OUT
         self.plan.well(cursor)
         if not any(other.failures for other in self.plan.cursors.values()):
@@ -463,7 +475,7 @@ class Pulls:
             self._log.warning(("left out", cursor.key), text, *cursor.key, cursor.position)
 
     def shown(self, address: str, why: WireprotoError | None, now: float) -> None:
-        """The broker's queues hold all that its log held when it was doubted, or why that is not known."""
+        """Take in that a broker's queues have caught up with its log, or the error why that is not known."""
         self.unseen.discard(address)
         for cursor in self.plan.cursors.values():
             if cursor.unseen and cursor.queue.address == address:

@@ -1,9 +1,9 @@
-"""Which of our queues a position means: by broker and queue id, never by the number that another client had for it.
+"""Finds which of our queues a position means: by broker and queue id, never by the number that another client had for it.
 
-What it is: partitions are numbered by each client for itself (`route.py`), so positions that were kept, or came from another client, name
-their queue. `own` turns them into offsets by our own partitions. A queue that no route names, since its broker is away, gets a number, and
-is read when the broker is back. A number without a queue (as older texts have it, or as a person writes it) is taken where it can mean one
-queue only: where the topic lies on one broker, and has every partition that is named. What looks routes up is steps.
+Partitions are numbered by each client for itself (`route.py`), so positions that were kept, or came from another client, name their queue.
+`own` turns them into offsets by our own partitions. A queue that no route names, since its broker is away, gets a number, and is read when
+the broker is back. A number without a queue (as in older texts, or as a person writes it) is accepted where it can mean one queue only:
+where the topic lies on one broker, and has every partition that is named. Functions that look routes up are steps.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Home = tuple[str, int]
 
 
 def own(cluster: RocketCluster, topic: str, given: Mapping[TopicPartition, object], until: float) -> Steps[dict[TopicPartition, int]]:
-    """Offsets of a topic's queues, by our partitions.
+    """Return offsets of a topic's queues, by our partitions.
 
     Raises:
         OptionError: a position of another topic or protocol, of a partition that there is not, one that may mean any of several queues,
-            two of one queue.
+            or two positions of one queue.
     """
     for key, position in given.items():
         if not isinstance(position, LogOffset) or (position.topic, position.partition) != key:
@@ -48,10 +48,10 @@ def own(cluster: RocketCluster, topic: str, given: Mapping[TopicPartition, objec
 
 
 def ours(cluster: RocketCluster, topic: str, where: Where, until: float) -> Steps[Where]:
-    """What is asked for, by our own partitions: a position, or a mapping of positions and other places; all else as it is.
+    """Translate a position, or a mapping of positions, EARLIEST, LATEST and AtTime, to our own partitions; all else is returned as it is.
 
     Raises:
-        OptionError: as `own`; a place in a partition that there is not, or that may be any of several.
+        OptionError: as `own`; or EARLIEST, LATEST or AtTime for a partition that there is not, or that may mean any of several.
     """
     given = named(where)
     if given is None:
@@ -65,7 +65,7 @@ def ours(cluster: RocketCluster, topic: str, where: Where, until: float) -> Step
 
 
 def known(cluster: RocketCluster, topic: str, homes: list[Home], until: float) -> Steps[Route]:
-    """The topic's route, in which each of these queues has a number."""
+    """Return the topic's route, in which each of these queues has a number."""
     route = yield from cluster.routing(topic, until)
     if not route.homes.keys() >= set(homes):
         route = yield from cluster.routing(topic, until, fresh=True)
@@ -80,7 +80,7 @@ def _bare(route: Route, key: TopicPartition, position: LogOffset, given: Mapping
 
 
 def check_bare(route: Route, topic: str, partitions: list[int], what: str) -> None:
-    """Raise OptionError where numbers without a queue could mean several queues, or there is none."""
+    """Raise OptionError where partition numbers without a queue name mean no queue, or may mean several."""
     strange = [number for number in partitions if not 0 <= number < len(route.queues)]
     if strange or topic != route.topic:
         there = f"{topic}[{strange[0]}]" if strange else topic
