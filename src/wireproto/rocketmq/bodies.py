@@ -1,6 +1,6 @@
-"""JSON bodies of commands: routes, clusters, topic lists, heartbeats, members of a group.
+"""Reads and writes JSON bodies of commands: routes, clusters, topic lists, heartbeats, members of a group.
 
-What it is: frozen values with `decode(body)` or `encode()`; field names on the wire are the vendor's, attributes are snake_case.
+Each body is a frozen value with `decode(body)` or `encode()`; field names on the wire are the vendor's, attributes are snake_case.
 
     code 105 reply   TopicRouteData      206, 224, 304 reply  TopicList       34 request  HeartbeatData
     code 106 reply   ClusterInfo         38 reply             ConsumerIds
@@ -26,16 +26,16 @@ T = TypeVar("T")
 PERM_WRITE = 2
 PERM_READ = 4
 MASTER = 0
-"""Broker id of the leader of a broker name."""
+"""Broker id of the master of a broker name."""
 
 
 def java_hash(text: str) -> int:
-    """Java's ``String.hashCode``: int32 over UTF-16 units."""
+    """Return Java's ``String.hashCode``: int32 over UTF-16 units."""
     return hash_of_text(text.encode("utf-8", "surrogatepass"))
 
 
 def _want(value: Any, kind: type[T], path: str, default: T | None = None) -> T:
-    """`value` if it is of that type; null or absent gives the default, if there is one."""
+    """Return `value` if it is of that type, the default for None, if there is one; else raise Malformed."""
     if value is None and default is not None:
         return default
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
@@ -48,7 +48,7 @@ def _object(body: bytes, what: str) -> Mapping[Any, Any]:
 
 
 def _name(key: Any, path: str) -> str:
-    """A key that names something: fastjson's may be objects, too."""
+    """Return a key that has to be text: fastjson's may be objects, too."""
     return _want(key, str, path)
 
 
@@ -57,7 +57,7 @@ def _texts(value: Any, path: str) -> tuple[str, ...]:
 
 
 def _addresses(value: Any, path: str) -> dict[int, str]:
-    """Broker id to address; ids come as text or bare numbers."""
+    """Return addresses by broker id; ids come as text or bare numbers."""
     out: dict[int, str] = {}
     for number, address in _want(value, dict, path, {}).items():
         try:
@@ -69,7 +69,7 @@ def _addresses(value: Any, path: str) -> dict[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class QueueData:
-    """How many queues of a topic one broker holds. perm: 4 read + 2 write."""
+    """Says how many queues of a topic one broker holds. perm: 4 read + 2 write."""
 
     broker_name: str
     read_queue_nums: int
@@ -79,6 +79,7 @@ class QueueData:
 
     @classmethod
     def of(cls, item: Any, path: str) -> QueueData:
+        """Read one from the JSON at `path`; raises Malformed."""
         item = _want(item, dict, path)
         read = _want(item.get("readQueueNums"), int, f"{path}.readQueueNums", 0)
         write = _want(item.get("writeQueueNums"), int, f"{path}.writeQueueNums", 0)
@@ -95,7 +96,7 @@ class QueueData:
 
 @dataclass(frozen=True, slots=True)
 class BrokerData:
-    """Addresses of one broker name by broker id; 0 is the master."""
+    """Holds the addresses of one broker name by broker id; 0 is the master."""
 
     cluster: str
     broker_name: str
@@ -103,6 +104,7 @@ class BrokerData:
 
     @classmethod
     def of(cls, item: Any, path: str) -> BrokerData:
+        """Read one from the JSON at `path`; raises Malformed."""
         item = _want(item, dict, path)
         return cls(
             cluster=_want(item.get("cluster"), str, f"{path}.cluster", ""),
@@ -112,17 +114,18 @@ class BrokerData:
 
     @property
     def master(self) -> str | None:
-        """Address of the leader, or None while there is none."""
+        """Return the address of the master, or None while there is none."""
         return self.broker_addrs.get(MASTER)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRouteData:
-    """Where a topic lives (reply of code 105).
+    """Names the brokers and queues of a topic (reply of code 105).
 
     Attributes:
-        order: of an order topic, brokers and how many of their queues keys are spread over, whoever is there.
-        static: it has queues over its brokers' (5.x), with numbers and offsets of their own.
+        queue_datas: queues by broker. broker_datas: addresses of the brokers.
+        order: of an order topic, brokers and the number of their queues that keys are spread over, also while a broker is away.
+        static: it has logical queues mapped over its brokers' (5.x), with numbers and offsets of their own.
     """
 
     queue_datas: tuple[QueueData, ...]
@@ -132,6 +135,7 @@ class TopicRouteData:
 
     @classmethod
     def decode(cls, body: bytes) -> TopicRouteData:
+        """Read a body; raises Malformed."""
         tree = _object(body, "TopicRouteData")
         queues = _want(tree.get("queueDatas"), list, "queueDatas", [])
         brokers = _want(tree.get("brokerDatas"), list, "brokerDatas", [])
@@ -144,7 +148,7 @@ class TopicRouteData:
 
 
 def _order(text: str) -> tuple[tuple[str, int], ...]:
-    """``broker:queues;…``. An operator has written it: one that does not read is none, for it is no reason not to read the topic."""
+    """Read ``broker:queues;…``, which an operator has written: a malformed one is ignored, so that the topic can be read all the same."""
     found: list[tuple[str, int]] = []
     for part in filter(None, text.split(";")):
         broker, _, count = part.rpartition(":")
@@ -156,13 +160,14 @@ def _order(text: str) -> tuple[tuple[str, int], ...]:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """Every broker that the name server knows (reply of code 106)."""
+    """Names every broker that the name server knows (reply of code 106)."""
 
     brokers: Mapping[str, BrokerData]
     clusters: Mapping[str, tuple[str, ...]]
 
     @classmethod
     def decode(cls, body: bytes) -> ClusterInfo:
+        """Read a body; raises Malformed."""
         tree = _object(body, "ClusterInfo")
         brokers = _want(tree.get("brokerAddrTable"), dict, "brokerAddrTable", {})
         clusters = _want(tree.get("clusterAddrTable"), dict, "clusterAddrTable", {})
@@ -174,25 +179,27 @@ class ClusterInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicList:
-    """Names of topics (replies of 206, 224, 304, 305)."""
+    """Lists topics (replies of 206, 224, 304, 305)."""
 
     topics: tuple[str, ...]
     broker_addr: str | None = None
 
     @classmethod
     def decode(cls, body: bytes) -> TopicList:
+        """Read a body; raises Malformed."""
         tree = _object(body, "TopicList")
         return cls(_texts(tree.get("topicList"), "topicList"), _want(tree.get("brokerAddr"), str, "brokerAddr", "") or None)
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerIds:
-    """Client ids of a group's members (reply of code 38)."""
+    """Lists the client ids of a group's members (reply of code 38)."""
 
     members: tuple[str, ...]
 
     @classmethod
     def decode(cls, body: bytes) -> ConsumerIds:
+        """Read a body; raises Malformed."""
         if not body:
             return cls(())
         return cls(_texts(_object(body, "ConsumerIds").get("consumerIdList"), "consumerIdList"))
@@ -200,13 +207,14 @@ class ConsumerIds:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionData:
-    """What a member wants of one topic: everything (``*``) or tags (``a || b``)."""
+    """Says what a member reads of one topic: everything (``*``) or tags (``a || b``)."""
 
     topic: str
     expression: str = "*"
     version: int = 0
 
     def tree(self) -> dict[str, Any]:
+        """Return the JSON object as Java's client writes it."""
         tags = [] if self.expression == "*" else [tag.strip() for tag in self.expression.split("||") if tag.strip()]
         return {
             "classFilterMode": False,
@@ -221,7 +229,7 @@ class SubscriptionData:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatData:
-    """Who we are and what we hold open (request of code 34), sent to every broker we use each 30 s.
+    """Announces a client and its groups to a broker (request of code 34), sent each `heartbeat_interval`.
 
     Attributes:
         client_id: unique in the group; also the member's name for rebalance.
@@ -236,6 +244,7 @@ class HeartbeatData:
     consume_from: str = "CONSUME_FROM_FIRST_OFFSET"
 
     def encode(self) -> bytes:
+        """Write the body."""
         consumers = [
             {
                 "consumeFromWhere": self.consume_from,
@@ -253,7 +262,7 @@ class HeartbeatData:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """One live client of a group (reply of 203)."""
+    """Describes one live client of a group (reply of 203)."""
 
     client_id: str
     address: str
@@ -263,7 +272,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConnection:
-    """The live members of a group and what they subscribe to (reply of code 203)."""
+    """Describes the live members of a group and what they subscribe to (reply of code 203)."""
 
     connections: tuple[Connection, ...]
     topics: tuple[str, ...]
@@ -271,6 +280,7 @@ class ConsumerConnection:
 
     @classmethod
     def decode(cls, body: bytes) -> ConsumerConnection:
+        """Read a body; raises Malformed."""
         tree = _object(body, "ConsumerConnection")
         found = []
         for at, item in enumerate(_want(tree.get("connectionSet"), list, "connectionSet", [])):
@@ -290,14 +300,17 @@ class ConsumerConnection:
 
 
 def subscription_groups(body: bytes) -> tuple[str, ...]:
-    """Names of the groups in a broker's table (reply of code 201)."""
+    """Return the names of the groups in a broker's table (reply of code 201)."""
     table = _want(_object(body, "SubscriptionGroups").get("subscriptionGroupTable"), dict, "subscriptionGroupTable", {})
     return tuple(map(str, table))
 
 
 def retry_queues(body: bytes, group: str) -> int | None:
-    """`retryQueueNums` of a group: of its settings (reply of code 352), or in a broker's table of all groups (201), which may be megabytes,
-    so that nothing else is read of it. None: it is not there."""
+    """Return `retryQueueNums` of a group; None: the group is not there.
+
+    The body has the group's settings (reply of code 352), or is a broker's table of all groups (201), which may be megabytes, so that
+    nothing else of it is parsed.
+    """
     if b'"subscriptionGroupTable"' not in body:
         return _want(_object(body, "SubscriptionGroupConfig").get("retryQueueNums"), int, "retryQueueNums", 1)
     name = re.escape(group.encode())
@@ -306,19 +319,19 @@ def retry_queues(body: bytes, group: str) -> int | None:
 
 
 def runtime_info(body: bytes) -> Mapping[str, str]:
-    """A broker's state as texts (reply of code 28)."""
+    """Return a broker's state as texts (reply of code 28)."""
     table = _want(_object(body, "RuntimeInfo").get("table"), dict, "table", {})
     return {str(name): str(value) for name, value in table.items()}
 
 
 def log_end(body: bytes) -> int:
-    """Where the commit log of a master ends (reply of code 907); -1 where it does not say."""
+    """Return where the commit log of a master ends (reply of code 907); -1 where the reply does not say."""
     tree = _object(body, "HARuntimeInfo")
     return _want(tree.get("masterCommitLogMaxOffset"), int, "masterCommitLogMaxOffset", -1) if tree.get("master") is True else -1
 
 
 def entries_end(body: bytes) -> int:
-    """Where in the commit log the last of a queue's entries ends (reply of code 321); 0: there is none."""
+    """Return where in the commit log the last of a queue's entries ends (reply of code 321); 0: there is none."""
     end = 0
     for at, item in enumerate(_want(_object(body, "QueryConsumeQueue").get("queueData"), list, "queueData", [])):
         item = _want(item, dict, f"queueData[{at}]")

@@ -1,9 +1,9 @@
-"""One RocketMQ cluster, as roles use it: name servers, brokers, routes, any command.
+"""Sends commands to the name servers and brokers of one cluster, and keeps its connections and routes, for all roles of a client.
 
-What it is: one loop, one pool of connections, one route cache. `invoking` sends a command to an address and hands back its reply as a typed
-message; `asking_names` does so with whichever name server answers: steps, as all that waits. Thread-safe. Must not: know a role.
-Purposes of connections: ``main`` for short commands and sends; ``pull`` for readers (long polls, big replies); one of its own for each
-consumer, since a broker tells the members of a group apart by connection.
+It has one loop, one pool of connections and one route cache. `invoking` sends a command to an address and returns its reply as a typed
+message; `asking_names` asks the name servers in turn until one answers. Methods that wait are steps. Thread-safe; it knows no role.
+Purposes of connections: ``main`` for short commands and sends; ``pull`` for readers (long polling, big replies); one of its own for each
+consumer, since a broker distinguishes the members of a group by connection.
 """
 
 from __future__ import annotations
@@ -45,30 +45,30 @@ K = TypeVar("K")
 T = TypeVar("T")
 ONCE = Policy(attempts=1)
 GLANCE = 1.0
-"""Seconds that name servers have to answer where an older route will do."""
+"""Seconds that name servers have to answer where an older route is known."""
 SOON, LATER = 1.0, 5.0
-"""Seconds after which they are asked again, when they did not know the topic, or did not answer."""
+"""Seconds after which name servers are asked again: when they did not know the topic, and when they did not answer."""
 SECOND_OPINION = 3.0
 """Seconds for the other name servers when one does not know a topic."""
 MAKE_IT = "; admin().create_topic() makes it, sending to it does not"
-"""Said where a role asks for a topic that is not there: Java's producers have brokers make one."""
+"""Added to the error of a topic that does not exist: Java's producers have brokers create it."""
 
 
 @functools.lru_cache(1024)
 def _parsed(address: str) -> Address:
-    """Which of a program's few addresses it is, found once."""
+    """Parse an address, once for each of the few that a program uses."""
     return parse_address(address, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A command's answer.
+    """Holds a command's answer.
 
     Attributes:
         message: its fields, typed; None where the command has no reply of its own.
         body: bytes after the header (JSON, stored messages, …).
-        code, remark: as the server gave them; 0 but for the warnings of sends and the answers of pulls and pops.
-        peer: who answered.
+        code, remark: as the server gave them; code is 0 except for the warnings of sends and the answers of pulls and pops.
+        peer: address of the server.
     """
 
     message: Any
@@ -78,7 +78,7 @@ class Reply:
     peer: str
 
     def json(self) -> Any:
-        """The body as `fastjson.loads` reads it: bare numbers as keys are text, objects as keys are `fastjson.ObjectKey`; None if empty.
+        """Return the body as `fastjson.loads` reads it; None if empty. Bare numbers as keys are text, objects as keys `fastjson.ObjectKey`.
 
         Raises:
             Malformed, Truncated: it is no JSON.
@@ -87,15 +87,15 @@ class Reply:
 
 
 class Watcher(Protocol):
-    """A role that must know when a connection is lost."""
+    """Is a role that has to know when a connection is lost."""
 
     def lost(self, conn: Connection) -> None:
-        """Called in the I/O thread; it must not block."""
+        """Handle the loss of a connection. Called in the I/O thread; must not block."""
         ...
 
 
 class RocketCluster(Runtime[RocketOptions]):
-    """Name servers, routes and connections."""
+    """Keeps name servers, routes and connections, and sends commands."""
 
     protocol = "rocketmq"
 
@@ -115,14 +115,18 @@ class RocketCluster(Runtime[RocketOptions]):
         self._beats: dict[Connection, Call] = {}  # heartbeats of members that are not answered
 
     def serving(self, until: float) -> Steps[None]:
-        """See that a name server serves us. Raises ConnectError, TlsError, TimedOut, when none answers."""
+        """Check that a name server answers us. Raises ConnectError, TlsError, TimedOut, when none answers."""
         try:
             yield from self.info(until)
         except RequestCodeNotSupported as error:
             raise ConnectError("this is a broker's port: a RocketMQ URL names the name servers", peer=error.peer) from None
 
     def handshake(self, conn: Connection, until: float) -> Steps[None]:
-        """One command that every server of its kind answers: it shows that this is one, which version, and that it takes our signature."""
+        """Send a command that every server of its kind answers: it shows that this is one, its version, and that it accepts our signature.
+
+        Raises:
+            AuthError: it refuses our account. Unreachable: this is not a RocketMQ port.
+        """
         if conn.peer in self.names.all():
             call = self.submit(conn, GetRouteInfoByTopicRequest(topic="TBW102"), timeout_at=until)
         else:
@@ -144,24 +148,25 @@ class RocketCluster(Runtime[RocketOptions]):
                 watcher.lost(conn)
 
     def watch(self, watcher: Watcher) -> None:
-        """Tell this role of every connection that is lost, while it lives."""
+        """Call `lost` of this role for every connection that is lost, while the role lives."""
         self._watchers.add(watcher)
 
     def watchers(self) -> list[Watcher]:
-        """Those that `watch` was called with, and that live."""
+        """Return the roles that `watch` was called with, and that live."""
         return list(self._watchers)
 
     def unwatch(self, watcher: Watcher) -> None:
+        """Call `lost` of this role no more."""
         self._watchers.discard(watcher)
 
     # commands ------------------------------------------------------------------------------------------------------------------
 
     def connecting(self, address: str, until: float, purpose: str = "main") -> Steps[Connection]:
-        """The open connection to ``host:port``, dialled when there is none (`Pool.getting`)."""
+        """Return the open connection to ``host:port``, dialled when there is none (`Pool.getting`)."""
         return self.pool.getting(parse_address(address, 0), purpose, until)
 
     def connecting_all(self, addresses: Iterable[str], until: float) -> Steps[None]:
-        """Open connections to those that answer, beside each other."""
+        """Open connections to those that answer, concurrently."""
 
         def connect(address: str) -> Steps[None]:
             with suppress(TransportError):
@@ -170,11 +175,11 @@ class RocketCluster(Runtime[RocketOptions]):
         return self.tasks.every([(f"connecting to {address}", connect(address)) for address in addresses], NEVER)
 
     def dial(self, address: str, purpose: str = "main") -> Task[Connection]:
-        """The task that dials it, for those who have no time to wait."""
+        """Return the task that dials an address, for callers that must not wait."""
         return self.pool.dial(_parsed(address), purpose)
 
     def peek(self, address: str, purpose: str = "main") -> Connection | None:
-        """The open connection, or None; never dials."""
+        """Return the open connection, or None; never dials."""
         return self.pool.peek(_parsed(address), purpose)
 
     def submit(
@@ -201,23 +206,23 @@ class RocketCluster(Runtime[RocketOptions]):
         mailbox: Mailbox | None = None,
         context: Any = None,
     ) -> Call:
-        """The same from bare fields, which are signed here when there are credentials."""
+        """Send a command of bare fields, which are signed here when there are credentials; else as `submit`."""
         token = conn.next_token()
         buffers = remoting.encode(code, token, self._signed(conn, code, ext, body), body, serializer=self.serializer)
         return conn.submit(token, buffers, mailbox, timeout_at, context, secret=self.options.security_token is not None)
 
     @property
     def writes_bare(self) -> bool:
-        """Whether requests go out unsigned."""
+        """Return whether requests are sent unsigned."""
         return self.options.access_key is None and self.options.security_token is None
 
     @property
     def writes_bare_json(self) -> bool:
-        """Whether they do so under a JSON header."""
+        """Return whether requests are sent unsigned and with a JSON header."""
         return self.serializer == remoting.JSON and self.writes_bare
 
     def gathering(self, asked: Mapping[K, Steps[T]], what: str) -> Steps[dict[K, T]]:
-        """What all of these steps give, which are taken beside each other, and keep their time; raises the first failure when all ended."""
+        """Run steps concurrently and return what each gives; raises the first error when all have ended. The steps keep their time."""
         found: dict[K, T] = {}
 
         def take(key: K, steps: Steps[T]) -> Steps[None]:
@@ -255,13 +260,15 @@ class RocketCluster(Runtime[RocketOptions]):
         return reply
 
     def give_up(self, conn: Connection, why: BaseException | None) -> None:
-        """A command on it was not answered in its time: if nothing came for `request_timeout` the next one, as the Java client's, is to go
-        by another connection."""
+        """Close a connection on which a command was not answered in time, if nothing at all came on it for `request_timeout`.
+
+        The next command then uses another connection, as with the Java client.
+        """
         if isinstance(why, TimedOut) and not conn.closed and time.monotonic() - conn.last_read >= self.options.request_timeout:
             self.let_go(conn, "a command was not answered within request_timeout")
 
     def beating_on(self, conn: Connection, beat: Call) -> None:
-        """A member's heartbeat is on its way by this connection."""
+        """Note that a member's heartbeat is under way on this connection."""
         self._beats[conn] = beat
         after(beat, self._beaten, conn, beat)
 
@@ -270,7 +277,7 @@ class RocketCluster(Runtime[RocketOptions]):
             del self._beats[conn]
 
     def let_go(self, conn: Connection, reason: str) -> None:
-        """Close a connection; where a member's heartbeat is on its way by it, when that is answered: see `member`."""
+        """Close a connection; where a member's heartbeat is under way on it, after that is answered: see `member`."""
         beat = self._beats.get(conn)
         if beat is None or conn.closed:
             self.pool.drop(conn, reason)
@@ -292,9 +299,11 @@ class RocketCluster(Runtime[RocketOptions]):
         """Send a command to ``host:port`` and wait for the reply, once.
 
         Args:
-            again: who asks would try again: wait no longer than `request_timeout`, and tell a later end by Unanswered.
+            address: ``host:port``. message: the request. body: the frame's body. until: deadline, a `time.monotonic()` value.
+            purpose: which connection, see the module. accept: codes beside 0 that are answers.
+            again: the caller tries again: wait no longer than `request_timeout`, and raise Unanswered then, if that is before `until`.
         Raises:
-            TransportError: not there, lost or too late. BrokerError: its code, unless in `accept`.
+            TransportError: no connection, connection lost, or no answer in time. BrokerError: any other code.
         """
         conn = yield from self.connecting(address, until, purpose)
         return (yield from self.asking(conn, message, body, until=until, accept=accept, again=again))
@@ -309,8 +318,10 @@ class RocketCluster(Runtime[RocketOptions]):
         accept: Collection[int] = (),
         again: bool = False,
     ) -> Steps[Reply]:
-        """Send a command on this connection and wait for the reply, once. `again` and errors as of `invoking`; a TransportError says
-        nothing of what the other side has done."""
+        """Send a command on this connection and wait for the reply, once. Arguments and errors are those of `invoking`.
+
+        After a TransportError it is not known whether the command was carried out.
+        """
         own = min(until, time.monotonic() + self.options.request_timeout) if again else until
         try:
             return (yield from self.hearing(conn, message, self.submit(conn, message, body, timeout_at=own), own, accept))
@@ -336,7 +347,7 @@ class RocketCluster(Runtime[RocketOptions]):
         accept: Collection[int] = (),
         policy: Policy = DEFAULT,
     ) -> Steps[Reply]:
-        """Ask the name servers in turn, until one answers or the deadline comes. One that knows no topic says nothing of the others."""
+        """Ask the name servers in turn, until one answers or the deadline comes. After TopicNotExist the others are asked, too."""
 
         def attempt() -> Steps[Reply]:
             problem: WireprotoError | None = None
@@ -366,19 +377,21 @@ class RocketCluster(Runtime[RocketOptions]):
     # routes --------------------------------------------------------------------------------------------------------------------
 
     def route(self, topic: str, deadline: float, *, fresh: bool = False) -> Route:
-        """`routing`, in the caller's thread."""
+        """Run `routing` in the caller's thread."""
         return self.drive(self.routing(topic, deadline, fresh=fresh), deadline)
 
     def routing(self, topic: str, until: float, *, fresh: bool = False) -> Steps[Route]:
-        """Where a topic lives: cached for half a minute, or until something refused.
+        """Return a topic's route: cached for `route_age`, or until a broker refused something.
 
-        Name servers are asked, not depended on: where they are silent, or were just started and know nothing yet, the last route holds,
-        and they are asked again a little later.
+        Where name servers do not answer, or were just started and know no topic yet, the last route is used, and they are asked again a
+        little later.
 
         Args:
-            fresh: what they say now, or their error.
+            topic: name of the topic. until: deadline, a `time.monotonic()` value.
+            fresh: return what the name servers say now, or raise their error.
         Raises:
-            TopicNotExist: no name server knows it, and none has.
+            TopicNotExist: no name server knows the topic, and no route is known.
+            TransportError, BrokerError: no name server answers, and no route is known.
         """
         now = time.monotonic()
         known = None if fresh else self.routes.known(topic)
@@ -407,27 +420,27 @@ class RocketCluster(Runtime[RocketOptions]):
             return self.routes.learn(topic, data, time.monotonic())
 
     def number(self, topic: str, homes: Iterable[tuple[str, int]]) -> Route:
-        """The last known route, with partitions for these queues (broker, queue id) too."""
+        """Return the last known route, with partition numbers for these queues (broker, queue id), too."""
         with self._route_lock:
             return self.routes.number(topic, homes)
 
     def info(self, until: float) -> Steps[ClusterInfo]:
-        """Every broker that the name server knows."""
+        """Return every broker that the name server knows."""
         return ClusterInfo.decode((yield from self.asking_names(GetBrokerClusterInfoRequest(), until=until)).body)
 
     def masters(self, until: float) -> Steps[list[str]]:
-        """Addresses of all masters, in order of their brokers' names."""
+        """Return the addresses of all masters, in order of their brokers' names."""
         brokers = (yield from self.info(until)).brokers
         return [address for name in sorted(brokers) if (address := brokers[name].master)]
 
     def next_id(self) -> str:
-        """A client id that no other member of any group has: ``name@process#number#random``."""
+        """Return a client id that no other member of any group has: ``name@process#number#random``."""
         self._numbers += 1
         return f"{self.options.client_id}@{os.getpid()}#{self._numbers}#{random.getrandbits(48):012x}"
 
 
 def _fields(message: ExtMessage, command: Command) -> Any:
-    """The reply's fields, typed; None where the command has none, or an answer that is no success left them out."""
+    """Return the reply's fields, typed; None where the command has none, or an answer with another code than 0 left them out."""
     kind = getattr(type(message), "RESPONSE", None)
     if kind is None:
         return None

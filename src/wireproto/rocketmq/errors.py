@@ -1,4 +1,4 @@
-"""Errors of RocketMQ that are no code of their own; those that are stand in `codes`."""
+"""Defines RocketMQ's errors that have no code of their own; the others are in `codes`."""
 
 from __future__ import annotations
 
@@ -10,55 +10,55 @@ from wireproto.errors import AuthError, DataLoss
 from . import codes
 
 NO_QUEUE = re.compile(r"queueId\[-?\d+\] is illegal")
-"""What remarks say of a queue that there is not."""
+"""Remark about a queue that does not exist."""
 NOT_READ = "pulling message is forbidden"
-"""What they say of a topic, or a broker, that is not to be read."""
+"""Remark about a topic, or a broker, that is not to be read."""
 NOT_CONSUMED = "subscription group no permission"
-"""What they say of a group that is not to read."""
+"""Remark about a group that is not to read."""
 
 
 class Denied(AuthError):
-    """The 4.9 line's refusal of an account: code 1, told by its remark."""
+    """An account was refused by a broker of the 4.9 line: code 1, recognized by its remark."""
 
     code, name = codes.ServerError.code, codes.ServerError.name
     elsewhere = codes.ServerError.elsewhere
 
 
 class Shedding(codes.ServerError):
-    """A broker that sheds load: code 1, told by its remark."""
+    """The broker sheds load: code 1, recognized by its remark."""
 
     retriable = True
 
 
 class NoMaster(codes.BrokerNotExist):
-    """Told by no broker: the one that holds the queue has no master in the route."""
+    """The broker that holds the queue has no master in the route. Found by the client, sent by no broker."""
 
     retriable = True
 
 
 class NoQueue(codes.InvalidParameter):
-    """The topic has no such queue there, or no more: code 29, told by its remark. Its route tells so too, or will do soon."""
+    """The topic has no such queue at this broker, or no more: code 29, recognized by its remark. Its route shows it, too, or will soon."""
 
     refresh = True
     elsewhere = True
 
 
 class NoQueueBefore5(NoQueue, codes.ServerError):
-    """The same as the 4.9 line says it."""
+    """The topic has no such queue at this broker, as the 4.9 line says it: code 1."""
 
     code, name = codes.ServerError.code, codes.ServerError.name
 
 
 class NotRetried(codes.InvalidParameter):
-    """A message that is given back would not come again: told by no broker, which would answer with success."""
+    """A message that is given back would not come again. Found by the client: a broker would answer with success."""
 
 
 class NotReadable(codes.NoPermission):
-    """The topic is not to be read there: code 16, told by its remark, where it is also a refusal of an account. Its route tells so too."""
+    """The topic is not to be read at this broker: code 16, which also refuses accounts, recognized by its remark. Its route shows it."""
 
 
 class ConsumeDisabled(codes.NoPermission):
-    """An operator has stopped the group at this broker by `consumeEnable`: code 16, told by its remark. It passes when that ends."""
+    """An operator has stopped the group at this broker by `consumeEnable`: code 16, recognized by its remark. It passes when that ends."""
 
     retriable = True
 
@@ -67,5 +67,7 @@ class ConsumeDisabled(codes.NoPermission):
 
 
 class PlaceLost(codes.PullOffsetMoved, DataLoss):
-    """The queue ends before the place that was read up to: its topic was made again, or its broker has lost the end of its log with a disk.
-    Where the two logs part, no broker tells."""
+    """The queue ends before the offset that was read up to.
+
+    Its topic was created again, or its broker has lost the end of its log with a disk. No broker can say where the two logs differ.
+    """

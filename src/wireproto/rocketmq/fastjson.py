@@ -1,14 +1,14 @@
-"""JSON as Java's fastjson writes it: a tolerant reader, and a writer for bodies that brokers parse with fastjson.
+"""Reads JSON as Java's fastjson writes it, and writes bodies that brokers parse with fastjson.
 
-What it is: standard JSON plus what RocketMQ servers really send in bodies (seen on 4.9.7 and 5.5.0):
+The reader accepts standard JSON and what else RocketMQ servers send in bodies (seen on 4.9.7 and 5.5.0):
 
     {0:"127.0.0.1:10911"}                           a number as a key, unquoted
     {{"brokerName":"b","queueId":0,"topic":"T"}:7}  an object as a key
-    {name:'x'}  [1,2,]                              bare names, single quotes, a comma too many
+    {name:'x'}  [1,2,]                              bare names, single quotes, trailing commas
 
 A key that is an object becomes an `ObjectKey`; a number or bare name becomes its text, so that ``{0:"a"}`` and ``{"0":"a"}`` read alike.
 A repeated key: the last one wins, as in fastjson.
-May assume nothing. Must not: recurse deeper than `DEPTH`, or touch bytes past the end.
+It recurses no deeper than `DEPTH`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HEX = re.compile(r"[0-9A-Fa-f]+")
 
 
 class ObjectKey(Mapping[str, Any]):
-    """An object that stands as a key: a frozen, hashable mapping; equal whatever the order of its fields."""
+    """Is an object used as a key: a frozen, hashable mapping; equal whatever the order of its fields."""
 
     __slots__ = ("_fields", "_hash")
 
@@ -64,7 +64,7 @@ class ObjectKey(Mapping[str, Any]):
 
 
 def _frozen(value: Any) -> Any:
-    """Something hashable, the same of values that are equal."""
+    """Return a hashable value, equal for equal values."""
     if isinstance(value, Mapping):
         return frozenset((key, _frozen(item)) for key, item in value.items())
     return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
@@ -87,7 +87,7 @@ def loads(body: bytes | str) -> Any:
 
 
 class _Reader:
-    """One pass over the text; `at` is the next character."""
+    """Reads a text in one pass; `at` is the index of the next character."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -106,7 +106,7 @@ class _Reader:
         return Malformed(f"{why}: {self.text[self.at : self.at + 20]!r}", offset=self.at)
 
     def space(self) -> str:
-        """Skip white space; the character that follows, or ''."""
+        """Skip white space and return the character that follows, or ''."""
         found = _SPACE.match(self.text, self.at)
         assert found is not None
         self.at = found.end()

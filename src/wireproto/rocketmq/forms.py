@@ -1,16 +1,15 @@
-"""RocketMQ's frames and stored messages for `wireproto.wire`.
+"""Shows RocketMQ's frames and stored messages as JSON, and encodes them from it, for `wireproto.wire`.
 
     Frame           int32 length · int32 header type and length · header, JSON or binary · body
-    StoredMessage   as brokers keep it and pulls bring it: the table stands in the core's decoder
+    StoredMessage   as brokers keep it and pulls return it: the table is in the core's decoder
     MessageBatch    the body of code 320: int32 size · int32 0 · int32 0 · int32 flag · int32+body · int16+properties, one after the other
     SendMessageRequest …    a Frame whose extFields are shown with the types of that command
 
 As JSON a frame has the names of RemotingCommand. ``body`` is base64; where it is text, ``bodyText`` shows it too, and is used for encoding
 when there is no body. Properties are an object; ``propertiesOpen`` says that the last one has no separator behind it. Of a stored message
 ``storeSize`` is computed when encoding, and so is a ``bodyCRC`` that is not given.
-A header can be written in more than one way (blanks, order of its fields, escapes, names said twice). Where ours would write it in
-another, ``header`` holds its bytes, and encoding takes them as long as they say what the other fields say.
-Must not: know connections, or what a code means.
+A header can be written in more than one way (blanks, order of its fields, escapes, names that occur twice). Where our encoder would write
+other bytes, ``header`` holds the original ones, and encoding uses them as long as they mean the same as the other fields.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ MAGIC_V2: Final = 0xDAA320AB - (1 << 32)
 
 
 def forms() -> dict[str, Form]:
-    """Frame, StoredMessage, and a frame for each command and reply of the schema."""
+    """Return the forms by name: Frame, StoredMessage, MessageBatch, and a frame for each command and reply of the schema."""
     found: dict[str, Form] = {"Frame": Frame("Frame", None), "StoredMessage": StoredMessage(), "MessageBatch": MessageBatch()}
     for name, cls in messages("rocketmq").items():
         if issubclass(cls, ExtMessage):
@@ -45,7 +44,7 @@ def forms() -> dict[str, Form]:
 
 
 class Frame:
-    """A whole frame, its length included; with a class, extFields have that command's types."""
+    """Reads and writes a whole frame, its length included; with a class, extFields have that command's types."""
 
     versions = (0, 0)
     _NAMES = ("code", "language", "version", "opaque", "flag", "remark", "extFields", "serializeTypeCurrentRPC", "body", "bodyText")
@@ -54,6 +53,7 @@ class Frame:
         self.name, self.cls = name, cls
 
     def decode(self, version: int, data: bytes) -> dict[str, Any]:
+        """Return a frame's fields; raises ProtocolError."""
         frame = whole_frame(data, self.name)
         try:
             found = RemotingCommand.decode(frame)
@@ -79,6 +79,7 @@ class Frame:
         return shown
 
     def encode(self, version: int, fields: Mapping[str, Any]) -> bytes:
+        """Return the frame of these fields; raises Malformed or ValueUnsupported."""
         if fields.get("header") is None:
             return self._plain({name: value for name, value in fields.items() if name != "header"})
         header = bytes_of(fields["header"], "header", self.name)
@@ -90,7 +91,7 @@ class Frame:
         return kept if self.decode(version, kept) == dict(fields) else self.encode(version, {**fields, "header": None})
 
     def _plain(self, fields: Mapping[str, Any]) -> bytes:
-        """The frame as we write it."""
+        """Return the frame as our encoder writes it."""
         if strange := sorted(set(fields) - set(self._NAMES)):
             raise Malformed(f"no field {strange[0]!r}", message=self.name, path=strange[0])
         if "code" not in fields and not hasattr(self.cls, "CODE"):
@@ -120,6 +121,7 @@ class Frame:
         return len(body).to_bytes(4, "big") + body
 
     def explain(self, version: int, data: bytes) -> list[Line]:
+        """Return each field of a frame with its offset and bytes; raises ProtocolError."""
         source = Bytes(data, self.name)
         size = source.note(0, "length", source.number(4))
         kind = source.number(1, "serializeTypeCurrentRPC")
@@ -142,7 +144,7 @@ class Frame:
         return source.lines
 
     def _typed(self, ext: dict[str, str]) -> dict[str, Any]:
-        """extFields with numbers and booleans where the command has them and their text says the same."""
+        """Return extFields with numbers and booleans where the command has such types and the text is their plain form."""
         if self.cls is None:
             return dict(ext)
         kinds = {field.vendor: field.type for field in fields_of(self.cls)}
@@ -210,11 +212,12 @@ def _ext_text(value: Any, name: str, message: str) -> str:
 
 
 class StoredMessage:
-    """One message as brokers store it, v1 or v2, hosts v4 or v6."""
+    """Reads and writes one message as brokers store it, v1 or v2, hosts v4 or v6."""
 
     versions = (0, 0)
 
     def decode(self, version: int, data: bytes) -> dict[str, Any]:
+        """Return a stored message's fields; raises ProtocolError, also where the body's CRC is wrong."""
         fields, _ = self._read(data)
         body = bytes_of(fields["body"], "body", "StoredMessage")
         found = crc32(body) & 0x7FFFFFFF
@@ -224,9 +227,11 @@ class StoredMessage:
         return fields
 
     def explain(self, version: int, data: bytes) -> list[Line]:
+        """Return each field of a stored message with its offset and bytes; raises ProtocolError."""
         return self._read(data)[1]
 
     def encode(self, version: int, fields: Mapping[str, Any]) -> bytes:
+        """Return the stored message of these fields; raises Malformed or ValueUnsupported."""
         body = _body_bytes(fields, "StoredMessage")
         magic = fields.get("magicCode", MAGIC_V1)
         if magic not in (MAGIC_V1, MAGIC_V2):
@@ -295,18 +300,21 @@ class StoredMessage:
 
 
 class MessageBatch:
-    """The messages of one command 320."""
+    """Reads and writes the messages of one command 320."""
 
     versions = (0, 0)
     _NAMES = ("flag", "body", "bodyText", "properties", "propertiesOpen")
 
     def decode(self, version: int, data: bytes) -> dict[str, Any]:
+        """Return the messages of a batch; raises ProtocolError."""
         return {"messages": self._read(data)[0]}
 
     def explain(self, version: int, data: bytes) -> list[Line]:
+        """Return each field of a batch with its offset and bytes; raises ProtocolError."""
         return self._read(data)[1]
 
     def encode(self, version: int, fields: Mapping[str, Any]) -> bytes:
+        """Return the batch of these messages; raises Malformed or ValueUnsupported."""
         items = fields.get("messages")
         if set(fields) != {"messages"} or not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
             raise Malformed("messages, a list of objects, expected", message="MessageBatch", path="messages")
@@ -383,7 +391,7 @@ def _host_bytes(text: Any, v6: bool, path: str) -> bytes:
 
 
 def _properties(text: str) -> dict[str, Any]:
-    """An object where that says all, else the text itself; `propertiesOpen` when the last separator is missing, as before 5.2."""
+    """Return properties as an object where that loses nothing, else as text; `propertiesOpen`: no last separator, as before 5.2."""
     pairs = [item.split("\x01") for item in text.removesuffix("\x02").split("\x02")] if text else []
     if all(len(pair) == 2 for pair in pairs):
         found = {"properties": dict(pairs)} if text.endswith("\x02") or not text else {"properties": dict(pairs), "propertiesOpen": True}

@@ -1,10 +1,10 @@
-"""The two kinds of message id: where a message lies, and the name that its sender gave it.
+"""Reads and writes the two kinds of message id: where a message is stored, and the id that its sender gave it.
 
     offset id   hex of: address (4 or 16) · int32 port · int64 commit log offset                        32 or 56 digits, upper case
     unique id   hex of: address (4 or 16) · int16 process · int32 instance · int32 ms of the month · int16 counter    32 or 56 digits
 
-They look alike and are told apart by where they come from: a send's reply, `Delivery` and code 33 have offset ids, property UNIQ_KEY is a
-unique id. Sans-IO, pure.
+They look alike and are distinguished by where they come from: a send's reply, `Delivery` and code 33 have offset ids, property UNIQ_KEY is
+a unique id. Sans-IO, pure.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _UNIQUE_TAIL = struct.Struct(">HIIH")
 
 @dataclass(frozen=True, slots=True)
 class OffsetId:
-    """The broker that stored a message, and the message's place in its commit log.
+    """Names the broker that stored a message, and the message's offset in its commit log.
 
     Attributes:
         host: address of the broker, v4 or v6, as text.
         port: of the broker.
-        offset: place in the commit log, which code 33 asks for.
+        offset: in the commit log, which code 33 asks for.
     """
 
     host: str
@@ -50,10 +50,11 @@ class OffsetId:
 
 @dataclass(frozen=True, slots=True)
 class UniqueId:
-    """What a sender's id says of it; clients other than ours choose the parts in other ways.
+    """Holds the parts of a unique id; clients other than ours choose them in other ways.
 
     Attributes:
-        address: bytes that tell machines apart, 4 or 16. process, instance: the sender. millis: since the month began. counter: of its ids.
+        address: 4 or 16 bytes that distinguish machines. process, instance: numbers of the sender.
+        millis: milliseconds since the month began. counter: number of the id among the sender's.
     """
 
     address: bytes

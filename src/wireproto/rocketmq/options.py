@@ -1,7 +1,7 @@
-"""Options of the RocketMQ client and its roles.
+"""Defines the options of the RocketMQ client and its roles.
 
-What it is: one frozen type. Each field may stand in the URL or in `connect`; the fields of a role may also be given where the role is made,
-for that role alone.
+There is one frozen type. Each field may be given in the URL or to `connect`; the fields of a role may also be given where the role is made,
+for that role only.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""What a producer sends: commands of one record or of neighbours, and their receipts.
+"""Holds what a producer sends: commands of one record or of several of one queue, and their receipts.
 
-What it is:
+    RocketBatch     one command: a record (310), or several records of one queue (320); a batch of `flow.queue`
+    RocketReceipt   one record's outcome
 
-    RocketBatch     one command: a record (310), or neighbours of one queue (320); a batch of `flow.queue`
-    RocketReceipt   one record's share in it
-
-May assume: the sender's lock round all that puts records in. Must not: choose brokers, send, or retry.
+Records are put in with the sender's lock held. Nothing here chooses brokers, sends, or retries.
 """
 
 from __future__ import annotations
@@ -18,47 +16,48 @@ from wireproto.flow.parts import Parts, found
 
 BATCH = 320
 OVERHEAD = 256
-"""Bytes of the send budget that a record is counted for beyond its own."""
+"""Bytes that a record takes of the send budget beyond its own."""
 
 
 _OWN_TIME = re.compile(rb"(?<=\x02)BORN_TIMESTAMP\x01(-?[0-9]+)\x02\Z")
-"""The property that holds a record's own time in a batch: the last one."""
+"""The property with a record's own timestamp in a batch, which is the last one."""
 
 LANE = 20
 """Bits of a partition in a lane's key."""
 
 
 def lane(queue: int, coming: int) -> int:
-    """The key of the lane for records whose keys went to one queue and go to another one once they may; less than 0."""
+    """Return the key of the lane for records whose keys went to one queue and will go to another one; it is less than 0."""
     return ~(queue << LANE | coming)
 
 
 def lane_ends(key: int) -> tuple[int, int]:
-    """What `lane` was made of."""
+    """Return the two partitions that `lane` made this key of."""
     return ~key >> LANE, ~key & ((1 << LANE) - 1)
 
 
 class RocketBatch(RocketOut):
-    """An OutBatch that fills no builder of its base's, but a command, and:
+    """Collects the records of one command; an OutBatch that does not use its base's builder.
 
     Attributes:
-        born: its first record's timestamp; stamped tells whether the caller gave it (else it is that one's time of sending). Records of
-            another time have theirs in a property.
-        since: clock in seconds from which its delivery timeout counts: see `progress.ProgressSender`.
-        single: body and properties of a record that is alone. rows: the records of a batch; body: that batch, once it was to be sent.
-        sys_flag: of a compressed body. anywhere: any queue will do. warning: see `RocketReceipt`. link: of its last sending.
+        born: its first record's timestamp, milliseconds since 1970. Records with another one have theirs in a property.
+        stamped: whether the caller gave `born`; else it is the time when that record was sent.
+        since: the time from which its delivery timeout counts, in seconds of the clock: see `progress.ProgressSender`.
+        lone: body and properties of a single record. rows: the records of a batch. body: that batch encoded, once it was to be sent.
+        sys_flag: sysFlag of the command, for a compressed body. anywhere: whether it may go to any queue.
+        warning: see `RocketReceipt`. link: the connection on which it was sent last.
     """
 
     __slots__ = ()
 
     @property
     def home(self) -> int:
-        """Its partition, or the one whose keys it waits for."""
+        """Return its partition; of a batch in a lane, the one that its keys went to before."""
         key: int = self.key
         return key if key >= 0 else lane_ends(key)[0]
 
     def describe(self, index: int) -> str:
-        """For a receipt's repr."""
+        """Return the text for a receipt's repr."""
         outcome: Any = self.outcome
         if type(outcome.value) is Parts:
             part, at = found(self, index)
@@ -68,7 +67,7 @@ class RocketBatch(RocketOut):
 
     @property
     def topic(self) -> str:
-        """Its producer's."""
+        """Return the topic of its producer."""
         owner: Any = self.owner
         while type(owner) is Parts:
             owner = owner.whole.owner
@@ -77,8 +76,10 @@ class RocketBatch(RocketOut):
 
 
 def halves(batch: RocketBatch) -> Parts | None:
-    """What goes on in the place of a batch that its broker refused as one, so that a record which is refused keeps no other one back; None:
-    there is nothing to part."""
+    """Split a batch that its broker refused as one into two, so that a record which is refused does not fail the others.
+
+    Returns None where there is nothing to split: a single record, or a batch that was not encoded.
+    """
     body = batch.body
     if body is None or batch.count < 2:
         return None
@@ -102,34 +103,34 @@ def halves(batch: RocketBatch) -> Parts | None:
 
 
 def _alone(message: bytes) -> tuple[bytes, bytes]:
-    """Body and properties of a message as a batch has it: size, three numbers, body by its size (4 bytes), properties by theirs (2)."""
+    """Return body and properties of a message in a batch: size, three numbers, length (4 bytes) and body, length (2) and properties."""
     end = 20 + int.from_bytes(message[16:20])
     return message[20:end], message[end + 2 :]
 
 
 def _own_time(properties: bytes, born: int) -> tuple[bytes, int]:
-    """Properties as a record has them that goes alone, and the time of its command, in ms."""
+    """Return the properties of a record that is sent alone, and the timestamp of its command in milliseconds since 1970."""
     found = _OWN_TIME.search(properties)
     return (properties, born) if found is None else (properties[: found.start()], int(found[1]))
 
 
 class RocketReceipt(Receipt):
-    """One record's receipt (of a batch: its last record's).
-
-    `position` gives the place of the record. `warning` is 0, or after success the code by which the broker said that it stored the
-    record less safely than configured: 10 not yet on disk, 11 no slave, 12 slave late.
-    """
+    """Gives the outcome of one record (of `send_batch`: of the last record of a command); `position` returns its offset."""
 
     __slots__ = ()
 
     @property
     def warning(self) -> int:
+        """Return 0, or after success the code of a record that was stored less safely than configured.
+
+        10: not yet on disk, 11: no slave is there, 12: the slave did not take it in time.
+        """
         part, _ = found(self.batch, self.index)
         warning: int = part.warning
         return warning
 
     @property
     def sequence(self) -> int:
-        """Number of the command that carries the record; records with the same one went out together."""
+        """Return the number of the command that carries the record; records with the same number were sent together."""
         sequence: int = self.batch.serial
         return sequence

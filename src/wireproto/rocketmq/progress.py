@@ -1,13 +1,13 @@
-"""The sender of a RocketMQ producer, whose delivery timeout counts from the last progress of a record's queue.
+"""Counts a batch's delivery timeout from the last progress of its queue: the sender of a RocketMQ producer.
 
-What it is: `flow.sender.Sender`, but for when a batch's delivery timeout begins. One command of a queue is on the wire at a time, so where
-brokers are slow the last records of a large backlog wait for minutes though all goes well. So the timeout counts
+It is `flow.sender.Sender` except for when a batch's delivery timeout begins. One command of a queue is in flight at a time, so where
+brokers are slow the last records of a large backlog wait for minutes without any error. So the timeout counts
 
-    of a batch that was not sent yet    from its first record, or from when its queue stored something last, whichever is later
-    of one that was                     from the same moment, as it was when it was sent first: repeated attempts have an end
+    for a batch that was not sent yet   from its first record, or from when its queue stored something last, whichever is later
+    for one that was                    from the same moment, as it was when it was sent first: so repeated attempts end
 
-and of one in a lane (`lanes.py`) by the queue that it waits for.
-May assume: a queue's `mark` is when it stored something last, in seconds of the sender's clock, or None. Must not: know a protocol.
+and for one in a lane (`queue_selector`) by the queue that it waits for.
+A queue's `mark` is when it stored something last, in seconds of the sender's clock, or None.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ProgressSender(Sender):
-    """See the module. Batches are `RocketBatch`."""
+    """Sends batches of the type `RocketBatch`; see the module."""
 
     def ends(self, batch: Any) -> float:
         """Return when the delivery timeout of a batch ends, in seconds of the sender's clock."""
@@ -45,7 +45,7 @@ class ProgressSender(Sender):
     def _overdue(self, now: float) -> Iterator[Any]:
         for queue in list(self._queues.values()):
             while (batch := _next(queue)) is not None and now >= self.ends(batch):
-                while type(batch.owner) is Parts:  # with one part the others are given up
+                while type(batch.owner) is Parts:  # the parts of a split batch are given up together
                     batch = batch.owner.whole
                 gone = self._take_out(batch)
                 if batch.count:

@@ -1,4 +1,4 @@
-"""What RocketMQ is called, and where its parts are. Must not: import one."""
+"""Describes RocketMQ to the rest of the package: its name, ports, roles, and where its modules are. Imports none of them."""
 
 from __future__ import annotations
 

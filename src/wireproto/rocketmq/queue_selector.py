@@ -1,18 +1,18 @@
-"""Which queue a producer's records go to, also while the topic gets more of them or loses some.
+"""Chooses the queue that a producer's records go to, also while the topic gets more queues or loses some.
 
-What it is: `QueueSelector` knows all queues of a topic, and the route that says which of them a key goes to. The route is looked at again each
-`route_age`, as by Java's client. A queue that is new takes records at once, but for those with a key: where a key goes changes with the
-number of queues, so what is on its way to a queue arrives, or fails, before the keys of that queue go by the new number. Records of a key
-stay in order of their sending, and nobody waits for a broker but the keys of its own queues, which wait without their sender: in a lane, a
-queue of the sender's that nothing is sent from, one for each pair of an old and a new place.
+`QueueSelector` knows all queues of a topic, and the route that says which of them a key goes to. The route is looked up again each
+`route_age`, as by Java's client. A new queue takes records without a key at once. Where a key goes changes with the number of queues, so
+what is under way to a queue has to arrive, or fail, before the keys of that queue go by the new number. So records of a key stay in the
+order in which they were sent, and only keys of a broker's own queues wait for that broker. They wait without blocking their sender, in a
+lane: a queue of the sender that nothing is sent from, one for each pair of an old and a new partition.
 
-    route     what keys go by
+    route     the route that keys go by
     coming    a route with other queues, which the keys of some queues do not follow yet; None: there is none
-    before    those queues, what was on its way to each when the route came, and the lanes behind it
-    latest    the route that is learnt once all keys follow the coming one; None: no other was seen since
+    before    those queues, the batches that were under way to each when the route came, and the lanes behind it
+    latest    the route that is applied once all keys follow the coming one; None: no other was seen since
     queues    all that were ever known, by partition
 
-The sender's lock guards all of it. Must not: send.
+The sender's lock guards all of it. It sends nothing itself.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ SOON = 5.0
 
 
 class QueueSelector:
-    """See the module. From `refresh_later` on it looks for new queues, until it is closed or forgotten.
+    """Chooses queues for records; see the module. From `refresh_later` on it looks for new queues, until it is closed or collected.
 
     Args:
-        learnt: called with the lock held when queues or their addresses may be others; beside: steps that are taken at each look.
+        route: the first route. every: seconds between looks at the route. core: the sender.
+        learnt: called with the lock held when queues or their addresses may have changed. beside: steps that are run at each look.
     """
 
     def __init__(
@@ -64,32 +65,32 @@ class QueueSelector:
         self._cluster, self._every, self._core, self._learnt, self._beside = cluster, every, core, learnt, beside
 
     def refresh_later(self) -> None:
-        """Ask for the route again when it is old, while somebody holds the producer."""
+        """Look the route up again when it is old, while the producer lives."""
         every = self._every if self._whole() else min(self._every, SOON)
         self._cluster.loop.call_at(time.monotonic() + every + 0.01, _refresh, weakref.ref(self))
 
     def _whole(self) -> bool:
-        """Whether every queue can be written to, as far as the route says."""
+        """Return whether every queue can be written to, as far as the route says."""
         return all(queue.writable and queue.address for queue in self.queues)
 
     def _refreshing(self) -> Steps[None]:
-        """Take in what the name servers say now."""
-        if not self._whole():  # a look after a refusal has made the route young again
+        """Look the route up, and again later."""
+        if not self._whole():  # a look-up after a refusal may have refreshed the cached route since
             self._cluster.routes.stale(self.route.topic)
-        with suppress(WireprotoError):  # what is known goes on to be used; senders find out what does not work
+        with suppress(WireprotoError):  # what is known is used on; sending shows what does not work
             yield from self.looking_up()
             yield from self._beside()
         if not self.closed and not self._cluster.loop.closed:
             self.refresh_later()
 
     def looking_up(self) -> Steps[None]:
-        """Where the queues are now."""
+        """Look up where the queues are now."""
         route = yield from self._cluster.routing(self.route.topic, self._cluster.deadline(self._cluster.options.connect_timeout))
         with self._core.lock:
             self._learn(route)
 
     def _learn(self, route: Route) -> None:
-        """Keys follow at once, unless that could overtake what is on its way. Lock held."""
+        """Take in a route: keys follow it at once, unless that could overtake what is under way. Lock held."""
         self.queues = route.queues
         if self.coming is not None:
             same = route.keyed == self.coming.keyed
@@ -105,7 +106,7 @@ class QueueSelector:
         self._learnt()
 
     def place(self, key: bytes) -> int:
-        """Where a record with this key goes: a queue, or a lane. Lock held."""
+        """Return where a record with this key goes: a partition, or the key of a lane. Lock held."""
         queue = self.route.by_key(key)
         if self.coming is None:
             return queue
@@ -117,17 +118,17 @@ class QueueSelector:
         return found
 
     def moving(self, route: Route) -> bool:
-        """Whether keys do not simply go by this route any more. Lock held."""
+        """Return whether keys do not all go by this route any more. Lock held."""
         return self.coming is not None or self.route is not route
 
     def settled(self) -> None:
-        """In the I/O thread, when something has arrived or failed: let keys follow that may."""
+        """Let keys follow the coming route that may; called in the I/O thread when something has arrived or failed."""
         with self._core.lock:
             self._follow()
         self._core.drain()
 
     def _follow(self) -> None:
-        """The keys of queues to which nothing is on its way any more go by the coming route, and what waited in their lanes, too."""
+        """Move the keys of queues to which nothing is under way any more to the coming route, with what waits in their lanes."""
         if self.coming is None:
             return
         left = set(self._core.unsettled(_stays))
@@ -150,7 +151,7 @@ def _stays(batch: RocketBatch) -> bool:
 
 
 def _refresh(held: weakref.ref[QueueSelector]) -> None:
-    """In the I/O thread, when a route is old."""
+    """Begin to look the route up; called in the I/O thread when it is old."""
     routing = held()
     if routing is not None and not routing.closed:
         routing._cluster.tasks.spawn(routing._refreshing(), f"queues of {routing.route.topic}")

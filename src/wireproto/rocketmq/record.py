@@ -1,14 +1,14 @@
-"""The common record as a RocketMQ message, and what a broker cannot carry.
+"""Writes the common record as a RocketMQ message, and refuses what a broker cannot carry.
 
     value       body; null is refused                              empty body: accepted by both broker lines
     key         property KEYS: UTF-8, no white space (brokers split KEYS there into several keys)
     headers     properties: UTF-8 text, names unique and not the broker's own, values not empty
-    timestamp   bornTimestamp; of a record that shares a command with one of another time: property BORN_TIMESTAMP
+    timestamp   bornTimestamp; of a record that shares a command with one of another timestamp: property BORN_TIMESTAMP
 
 Properties travel as ``name \\x01 value \\x02 …``, so neither byte may occur in name or value; all of a message's properties together are
 at most 32,767 bytes. ``TAGS`` may be given as a header: brokers carry it unchanged and filter by it. Names that brokers or clients set
 themselves are refused, and are left out of the headers of what is read.
-Sans-IO. Must not: know a queue or a connection.
+Sans-IO.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ def check_topic(topic: str) -> None:
 
 
 def pairs(headers: Headers) -> tuple[tuple[str, bytes | None], ...]:
-    """Headers as ordered pairs, whichever form they came in."""
+    """Return headers as ordered pairs, whether they are a mapping or pairs."""
     if not headers:
         return ()
     return tuple(headers.items()) if isinstance(headers, Mapping) else tuple(headers)
 
 
 def key_text(key: bytes) -> str:
-    """A record key as the KEYS property; raises ValueUnsupported where it would not come back the same."""
+    """Return a record key as the KEYS property; raises ValueUnsupported where it would not come back the same."""
     text = _text(key, "key")
     if not text:
         raise ValueUnsupported("RocketMQ cannot carry an empty key: give None or at least one byte")
-    if text.split() != [text]:  # the same as asking each character, in one call
+    if text.split() != [text]:  # finds white space anywhere, in one call
         raise ValueUnsupported("RocketMQ splits keys at white space: this key has some")
     return text
 
 
 def properties(key: bytes | None, headers: Headers, unique_id: str) -> str:
-    """The properties text of a message.
+    """Return the properties text of a message.
 
     Args:
         key, headers: of the common record.
@@ -104,7 +104,7 @@ def header_value(name: str, value: bytes | None) -> str:
 
 
 def octets(data: object) -> bytes:
-    """What is bytes-like, as bytes. `bytes` itself takes more: of a number it makes so many zeros."""
+    """Return bytes-like data as bytes, or raise NotBytes; `bytes` accepts more: from a number it makes that many zeros."""
     if type(data) is bytes:
         return data
     try:
@@ -132,8 +132,11 @@ def _utf8(text: str) -> bool:
 
 
 def ids_of_month(now_ms: int) -> tuple[RocketIds, int]:
-    """Unique ids of this process, and when they are over: tools read an id's time from the start of its month, so that the next month has
-    its own, of another instance. Four random bytes are the address: behind NAT and in containers addresses are not unique."""
+    """Make the unique ids of this process for this month; returns also when the month ends, in milliseconds since 1970.
+
+    Tools read an id's time from the start of its month, so the next month has ids of its own, of another instance. Four random bytes are
+    the address, since addresses are not unique behind NAT and in containers.
+    """
     now = time.gmtime(now_ms // 1000)
     begin = calendar.timegm((now.tm_year, now.tm_mon, 1, 0, 0, 0)) * 1000
     end = begin + calendar.monthrange(now.tm_year, now.tm_mon)[1] * 86_400_000
@@ -141,10 +144,10 @@ def ids_of_month(now_ms: int) -> tuple[RocketIds, int]:
 
 
 def unique_ids(address: bytes, process: int, instance: int, epoch_ms: int) -> RocketIds:
-    """Ids of one client.
+    """Make the ids of one client.
 
     Args:
-        address: four bytes that tell this machine from others; process: of this process; instance: of this client.
-        epoch_ms: start of the current month, in ms.
+        address: four bytes that distinguish this machine from others. process: number of this process. instance: number of this client.
+        epoch_ms: start of the current month, in milliseconds since 1970.
     """
     return RocketIds(struct.pack(">4sHI", address, process & 0xFFFF, instance & 0xFFFFFFFF), epoch_ms)

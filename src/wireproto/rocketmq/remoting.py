@@ -1,9 +1,8 @@
-"""What an answer of a RocketMQ server means: codes to typed errors, warnings, versions.
+"""Turns the codes of a RocketMQ server's replies into typed errors, and encodes requests.
 
-What it is: the adapter's view on `RemotingCommand` (the frame's codec lies in the core). A reply's header type is told by its own type
-byte: 4.9 answers in the request's type (12 and 33 in its own), 5.x always in its own, so nothing here asks what was sent.
+The frame's codec, `RemotingCommand`, is in the core. A reply's header type is read from its own type byte: 4.9 answers in the request's
+type (12 and 33 in its own), 5.x always in its own, so nothing here depends on what was sent.
 Codes above 32,767 do not fit the binary header; the codec writes such a command as JSON whatever was chosen.
-Must not: know sockets.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ RESPONSE: Final = 1
 ONE_WAY: Final = 2
 
 VERSION: Final = 409
-"""What we say we are (V4_9_8): at least 401 for standard JSON in routes, not above 475, whose clients must obey GO_AWAY."""
+"""The version that we announce (V4_9_8): at least 401 for standard JSON in routes, not above 475, whose clients must obey GO_AWAY."""
 
 SEND_WARNINGS: Final = frozenset({10, 11, 12})
 """Stored, though not as safely as configured (disk or slave was late): answers, not errors."""
@@ -40,7 +39,7 @@ _DENIED = ("AclException", "Check signature failed", "No accessKey", "check sign
 
 
 def encode(code: int, opaque: int, ext: Mapping[str, str], body: Buffer = b"", *, serializer: int = JSON, flag: int = 0) -> list[Buffer]:
-    """The buffers of a request, without the frame's length."""
+    """Return the buffers of a request, without the frame's length."""
     command = RemotingCommand(code, opaque, flag=flag, ext=ext, body=body, version=VERSION, serializer=serializer)
     return command.encode()
 
@@ -49,10 +48,10 @@ decode = RemotingCommand.decode
 
 
 def error_of(reply: RemotingCommand, **context: Any) -> BrokerError:
-    """The typed error of a reply's code.
+    """Return the typed error of a reply's code.
 
-    Code 1 says anything: ACL refusals of the 4.9 line are told by their remark, and so are a broker that sheds load and a queue that is
-    not there.
+    Code 1 has many meanings: ACL refusals of the 4.9 line, a broker that sheds load, and a queue that does not exist are recognized by the
+    remark.
     """
     remark = reply.remark or ""
     short = next((line.strip() for line in remark.splitlines() if line.strip()), "")[:400]
@@ -63,7 +62,7 @@ def error_of(reply: RemotingCommand, **context: Any) -> BrokerError:
 
 
 def _by_remark(code: int, remark: str) -> type[BrokerError] | None:
-    """What a code that says several things means by its remark."""
+    """Return the error class of a code with several meanings, by its remark; None: the code's own."""
     if code == codes.ServerError.code:
         if any(word in remark for word in _DENIED):
             return Denied

@@ -1,4 +1,4 @@
-"""Which node a command goes to when the caller leaves that open, and which codes of its reply are answers.
+"""Chooses the node that a command goes to when the caller does not name one, and knows which codes of its reply are answers.
 
     a name server      the commands with `to name_server` in proto/rocketmq: the one that answers
     the queue's broker `to` is (topic, partition)
@@ -7,7 +7,7 @@
     the group's broker the message has a group and the group its retry topic: the first master of that
     the first broker   everything else, in order of the brokers' names
 
-All that waits is steps. May assume: the client's routes. Must not: retry a command that may have been carried out.
+Methods that wait are steps. A command that may have been carried out is never sent again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ANSWERS: Mapping[int, frozenset[int]] = {
 
 
 def body_bytes(body: Body) -> bytes:
-    """A body as it is sent."""
+    """Return a body as bytes; raises UsageError for what is none."""
     if isinstance(body, str):
         return body.encode("utf-8")
     if isinstance(body, bytes | bytearray | memoryview):
@@ -50,13 +50,13 @@ def body_bytes(body: Body) -> bytes:
 
 
 class Router:
-    """Made for one command."""
+    """Sends one command to the node that it belongs to."""
 
     def __init__(self, cluster: RocketCluster) -> None:
         self._cluster = cluster
 
     def requesting(self, message: Any, body: bytes, to: str | TopicPartition | None, until: float, *, one_way: bool) -> Steps[Reply]:
-        """Send it, once; see `RocketClient.request`."""
+        """Send the command, once; see `RocketClient.request`."""
         cluster = self._cluster
         accept = ANSWERS.get(message.CODE, frozenset())
         if to == "names" or (to is None and message.SENT_TO == "name_server"):
@@ -73,7 +73,7 @@ class Router:
         return Reply(None, b"", 0, None, target)
 
     def target(self, message: Any, to: str | TopicPartition | None, until: float) -> Steps[str]:
-        """The address of the broker."""
+        """Return the address of the broker to ask; raises OptionError where there is none."""
         if isinstance(to, tuple):
             return (yield from self._of_partition(*to, until))
         if to is not None and ":" in to:

@@ -1,18 +1,18 @@
-"""Routes: which broker holds which queue, which of them a record goes to, and which name server to ask.
+"""Keeps routes: which broker holds which queue, which of them a record goes to, and which name server to ask.
 
-What it is: three state objects without sockets.
+Three state objects without sockets:
 
     Route          one topic's queues, numbered 0, 1, 2 … = our partitions
     RouteCache     routes by topic, with their age
-    NameServers    the list of name servers: ask the one that worked last, go on to the next when it fails
+    NameServers    the list of name servers: ask the one that worked last, then the next when it fails
 
 Numbering: brokers in order of their names (Java's order), in each the queue ids 0, 1, 2 … up to max(read, write) queues. Queues that
 appear later, of a new broker or of one that got more, are numbered after those already known, and a broker that vanishes (down for long)
 keeps its numbers: within one client a partition never changes its queue. Two clients agree only while the topic's brokers stay what they
-are; so whatever leaves a client names a queue by broker and queue id (`homes.py`). Where a key goes they agree on always, since that counts
-the queues in Java's order.
+are; so positions that leave a client name a queue by broker and queue id (`queue_ids`). They always agree on where a key goes, since that
+counts the queues in Java's order.
 
-Only masters are written to and read from. Must not: look at a clock; `now` is an argument.
+Only masters are written to and read from. No method looks at a clock; `now` is an argument.
 """
 
 from __future__ import annotations
@@ -34,9 +34,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """One queue of a topic: our partition number, the broker's name and its own queue id, and where that broker's master is.
+    """Describes one queue of a topic.
 
-    `address` is None while the broker has no master or is gone from the route.
+    Attributes:
+        partition: our number of it. broker: name of the broker. queue_id: the broker's number of it.
+        address: of the broker's master; None while there is none, or the broker is gone from the route.
+        readable, writable: whether the route says so.
     """
 
     partition: int
@@ -48,27 +51,30 @@ class Queue:
 
     @property
     def home(self) -> tuple[str, int]:
-        """What it is called by every client."""
+        """Return broker and queue id, which are the same for every client."""
         return self.broker, self.queue_id
 
     def at(self, topic: str, offset: int) -> QueueOffset:
-        """A position in it."""
+        """Return a position in this queue."""
         return QueueOffset(topic, self.partition, offset, self.broker, self.queue_id)
 
 
 def taking(queues: Sequence[Queue]) -> list[Queue]:
-    """Those that records go to: that may be written. Where none may, those that may be read: a broker takes records into a topic that is
-    read-only all the same (4.9.7, 5.5.0). Where none may be read either, all that are known."""
+    """Return the queues that records are sent to: those that may be written.
+
+    Where none may, those that may be read: a broker accepts records for a read-only topic all the same (4.9.7, 5.5.0). Where none may be
+    read either, all that are known.
+    """
     return [queue for queue in queues if queue.writable] or [queue for queue in queues if queue.readable] or list(queues)
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The queues of one topic, in order of partition.
+    """Holds the queues of one topic, in order of partition.
 
     Attributes:
-        queues: index = partition.
-        runs: runs of queues in order of numbering: broker's name, first queue id, number (kept for later merges).
+        topic: its name. queues: index = partition.
+        runs: runs of queues in order of numbering: broker's name, first queue id, number of queues (kept for later merges).
         masters: addresses of all masters of the topic.
         keyed: partitions that keys are spread over, in Java's order of their queues, or that of an order topic's list.
         homes: partition by broker and queue id.
@@ -83,10 +89,10 @@ class Route:
 
     @classmethod
     def build(cls, topic: str, data: TopicRouteData, before: Route | None = None) -> Route:
-        """A route from a name server's answer, numbered as `before` where that knows the queue.
+        """Make a route from a name server's answer, numbered as `before` where that knows the queue.
 
         Raises:
-            UsageError: a static topic; its offsets would be others than those of its brokers' queues.
+            UsageError: a static topic; its offsets are not those of its brokers' queues.
         """
         if data.static:
             raise UsageError(f"{topic} is a static topic (queues mapped over brokers, 5.x), which is not spoken here", topic=topic)
@@ -122,13 +128,13 @@ class Route:
         return made._ordered(data.order) if data.order else made
 
     def _ordered(self, order: Sequence[tuple[str, int]]) -> Route:
-        """Keys spread over the queues of this list, as Java's producers do with an order topic: also where a broker is away."""
+        """Spread keys over the queues of this list, as Java's producers do with an order topic: also where a broker is away."""
         homes = [(broker, queue_id) for broker, count in order for queue_id in range(count)]
         route = self.numbering(homes)
         return replace(route, keyed=tuple(route.homes[home] for home in homes) or self.keyed)
 
     def numbering(self, homes: Iterable[tuple[str, int]]) -> Route:
-        """The same with numbers for queues that it does not name: their broker is away."""
+        """Return this route with partition numbers also for these queues (broker, queue id), whose broker is away."""
         runs, queues, had = list(self.runs), list(self.queues), self.brokers
         wanted: dict[str, int] = {}
         for broker, queue_id in homes:
@@ -142,45 +148,45 @@ class Route:
         return replace(self, queues=tuple(queues), runs=tuple(runs), homes=numbers)
 
     def find(self, broker: str, queue_id: int) -> Queue | None:
-        """A queue by what every client calls it."""
+        """Return a queue by broker and queue id, or None."""
         number = self.homes.get((broker, queue_id))
         return None if number is None else self.queues[number]
 
     @property
     def brokers(self) -> dict[str, int]:
-        """Known number of queues by broker."""
+        """Return the known number of queues by broker."""
         return {name: first + count for name, first, count in self.runs}
 
     def readable(self) -> tuple[Queue, ...]:
-        """The queues that may be read."""
+        """Return the queues that may be read."""
         return tuple(queue for queue in self.queues if queue.readable)
 
     def there(self) -> tuple[Queue, ...]:
-        """The queues that may be read, and those whose broker is there and has the topic, though they may not be read for a while."""
+        """Return the queues that may be read, and those whose broker has a master here, though they may not be read for a while."""
         return tuple(queue for queue in self.queues if queue.readable or queue.address is not None)
 
     def writable(self) -> tuple[Queue, ...]:
-        """The queues that may be written and have a master now."""
+        """Return the queues that may be written and have a master now."""
         return tuple(queue for queue in self.queues if queue.writable and queue.address)
 
     def by_key(self, key: bytes) -> int:
-        """The partition of a key: Java's ``Math.abs(key.hashCode()) % queues`` over every queue of the route.
+        """Return the partition of a key: Java's ``Math.abs(key.hashCode()) % queues`` over every queue of the route.
 
         Over all of them, also those without a master now: a key must not move to another queue because a broker is down for a while.
         """
         return java_place(key, self.keyed)
 
     def by_hash(self, hashed: int) -> int:
-        """The same from the key's hash."""
+        """Return the partition of a key from its hash, as `by_key`."""
         magnitude = 0 if hashed == -(1 << 31) else abs(hashed)
         return self.keyed[magnitude % len(self.keyed)]
 
     def shares(self, table: Columns, partition: int | None, count: int) -> list[tuple[int | None, Columns]]:
-        """Rows to be sent by partition, in their order within each; None: to whichever has its turn.
+        """Split rows by partition, in their order within each; partition None: to any queue.
 
         Args:
-            partition: of all rows; None: as the table's partition column says, else by key.
-            count: of partitions that there are.
+            table: the rows. partition: of all rows; None: as the table's partition column says, else by key.
+            count: number of partitions.
         Raises:
             OptionError: a row names a partition that there is not.
         """
@@ -200,7 +206,10 @@ class Route:
 
 
 class RouteCache:
-    """Routes by topic; old ones are kept for numbering even when they must be looked up again."""
+    """Keeps routes by topic; old ones are kept for numbering even when they must be looked up again.
+
+    max_age: seconds. Times are `time.monotonic()` values.
+    """
 
     def __init__(self, max_age: float = 30.0) -> None:
         self.max_age = max_age
@@ -210,7 +219,7 @@ class RouteCache:
         self._missing: dict[str, float] = {}
 
     def fresh(self, topic: str, now: float) -> Route | None:
-        """The cached route, unless it is too old or was marked stale, and may be asked for again."""
+        """Return the cached route; None where it is too old or was marked stale, and may be asked for again."""
         found = self._routes.get(topic)
         if found is None:
             return None
@@ -219,25 +228,25 @@ class RouteCache:
         return found[0]
 
     def put_off(self, topic: str, until: float) -> None:
-        """Nobody could be asked: what is known holds until then."""
+        """Use what is known until then, since no name server could be asked."""
         self._put_off[topic] = until
 
     def missed(self, topic: str, now: float, until: float) -> None:
-        """No name server knows the topic: what is known holds until then."""
+        """Use what is known until then, since no name server knows the topic."""
         self._put_off[topic] = until
         self._missing.setdefault(topic, now)
 
     def missing(self, topic: str) -> float | None:
-        """Since when no name server knows it."""
+        """Return since when no name server knows the topic; None: one does."""
         return self._missing.get(topic)
 
     def known(self, topic: str) -> Route | None:
-        """The last route, however old."""
+        """Return the last route, however old, or None."""
         found = self._routes.get(topic)
         return found[0] if found else None
 
     def stale(self, topic: str) -> None:
-        """Look it up again before the next use: a broker refused, moved or is gone."""
+        """Have the topic looked up again before the next use: a broker refused, moved or is gone."""
         self._stale.add(topic)
 
     def learn(self, topic: str, data: TopicRouteData, now: float) -> Route:
@@ -253,19 +262,19 @@ class RouteCache:
         self._missing.pop(topic, None)
 
     def number(self, topic: str, homes: Iterable[tuple[str, int]]) -> Route:
-        """The last route, with numbers for these queues, too."""
+        """Return the last route, with partition numbers for these queues, too."""
         route, learnt = self._routes[topic]
         route = route.numbering(homes)
         self._routes[topic] = (route, learnt)
         return route
 
     def forget(self, topic: str) -> None:
-        """Drop it altogether: the topic was deleted."""
+        """Forget a topic that was deleted."""
         self._routes.pop(topic, None)
         self._settle(topic)
 
     def addresses(self) -> tuple[str, ...]:
-        """Masters of every known topic."""
+        """Return the masters of every known topic."""
         found: dict[str, None] = {}
         for route, _ in self._routes.values():
             found.update(dict.fromkeys(route.masters))
@@ -273,7 +282,7 @@ class RouteCache:
 
 
 class NameServers:
-    """Name servers know the same and do not talk to each other; one answer is enough."""
+    """Keeps the list of name servers; they know the same, so one answer is enough."""
 
     def __init__(self, addresses: Iterable[str]) -> None:
         self._addresses = list(dict.fromkeys(addresses))
@@ -285,7 +294,7 @@ class NameServers:
         return len(self._addresses)
 
     def order(self) -> Sequence[str]:
-        """Whom to ask, best first."""
+        """Return the addresses in the order in which to ask them."""
         return self._addresses[self._at :] + self._addresses[: self._at]
 
     def worked(self, address: str) -> None:
@@ -294,4 +303,5 @@ class NameServers:
             self._at = self._addresses.index(address)
 
     def all(self) -> tuple[str, ...]:
+        """Return all addresses."""
         return tuple(self._addresses)

@@ -1,20 +1,21 @@
-"""RocketMQ's way of sending: a batch a command to the master of its queue, answers into verdicts, and masters found again meanwhile.
+"""Sends each batch as one command to the master of its queue, turns answers into verdicts, and looks for masters that are lost.
 
-What it is: the `Wire` of a producer's `flow.sender.Sender`, whose keys are partitions. One command a queue at a time keeps its records in
-order, since brokers handle the commands of a connection on several threads; the option `max_in_flight` trades that order for more of them.
+`RocketSender` is the `Wire` of a producer's `flow.sender.Sender`, whose keys are partitions. One command in flight for each queue keeps its
+records in order, since brokers handle the commands of a connection on several threads; with the option `max_in_flight` there are more, and
+that order is lost.
 
     answer                                              verdict
     0, 10, 11, 12                                       Stored
-    a refusal that may pass, silence, a lost connection Again: what may go to any queue by another broker's at once, if one is known to
-                                                        answer; what has its place behind a pause
-    a missing route or permission, SYSTEM_ERROR         the same, but for so many times in a row (`BRIEFLY`)
-    no such queue                                       as a missing route; what may go to any queue by another one's, also of that broker
-    any other code                                      Refused; what may go to any queue tries another broker's before, where the code
-                                                        speaks of the broker alone
+    a refusal that may pass, no answer, connection lost Again: a batch for any queue at once by another broker's queue, if one is known to
+                                                        answer; a batch for this queue after a pause
+    a missing route or permission, SYSTEM_ERROR         the same, but only a few times in a row (`BRIEFLY`)
+    no such queue                                       as a missing route; a batch for any queue by another one, also of that broker
+    any other code                                      Refused; a batch for any queue tries another broker's before, where the code is
+                                                        about the broker only
 
-A queue whose broker failed is left alone for a while by what may go anywhere (`able`).
-The I/O thread reads the answers that nobody waits for; a task for each broker looks for its master and dials it.
-Must not: block in the I/O thread, or keep an order of its own: that is the queues'.
+Records that may go to any queue avoid a queue whose broker failed for a while (`able`).
+The I/O thread reads the answers for which no caller waits, and never blocks; a task for each broker looks for its master and dials it.
+The order of batches is kept by the queues (`flow.queue`).
 """
 
 from __future__ import annotations
@@ -55,18 +56,20 @@ if TYPE_CHECKING:
 
 RESEND = retry.Policy(first=0.02, factor=2.0, ceiling=1.0, jitter=0.2)
 BRIEFLY = 3
-"""Refusals in a row before a send fails of them: routes come, brokers are read-only for a while, and SYSTEM_ERROR may be a full disk or a
-replica that is away as well as a name that is none."""
+"""Refusals in a row after which a send fails: a route may still come, brokers are read-only for a while, and SYSTEM_ERROR may mean a full
+disk or a replica that is away as well as an invalid name."""
 REPENT = 5.0
-"""Seconds after which a queue that failed, and that holds nothing now, is tried again by what may go anywhere."""
+"""Seconds after which a queue that failed, and that holds nothing now, is tried again by records that may go to any queue."""
 LOOK_AGAIN = 0.1
 """Seconds between looks at queues that failed."""
 UNSENT = 4 << 20
-"""Bytes that a connection may hold unsent when it is given another command: beyond twice that the engine waits."""
+"""Bytes that a connection may hold unsent when it gets another command; beyond twice that the engine waits."""
 
 
 class RocketSender(RocketSendCore):
-    """See the module. Where a batch goes (`target`, `crowded`), its command (`transmit`), and the plain answer to it, is the core's.
+    """Sends the batches of one producer; see the module.
+
+    The core has the common cases: the connection of a batch (`target`, `crowded`), its command (`transmit`), and the plain answer to it.
 
     Attributes:
         core: the sender that this is the wire of. routing: the topic's queues, and where keys go.
@@ -93,7 +96,7 @@ class RocketSender(RocketSendCore):
         self._problems: dict[int, WireprotoError] = {}
         self._lifetime, self._reply_timeout, self._unsent_limit = options.delivery_timeout, options.request_timeout, UNSENT
         self._wanted: dict[str, set[int]] = {}
-        self._turn = itertools.count(random.getrandbits(16))  # programs that send one record each must not all begin with one queue
+        self._turn = itertools.count(random.getrandbits(16))  # so that programs that send one record each do not all send it to one queue
         self._able: list[int] = []
         self._able_until = 0.0
         self._box = Mailbox(cluster.loop, self._replied, prompt=self._replied_well)
@@ -103,14 +106,14 @@ class RocketSender(RocketSendCore):
         self.routing = QueueSelector(cluster, route, self._options.route_age, self.core, self._learnt, beside)
 
     def close(self) -> None:
-        """The producer is closed."""
+        """Stop the look-ups and the timer, since the producer is closed."""
         self.routing.closed = True
         self._alarm.stop()
 
     # --- which queue: under the sender's lock ---
 
     def able(self) -> int:
-        """A queue for a record that may go anywhere: in turn those whose brokers answer."""
+        """Return a partition for a record that may go to any queue: in turn those whose brokers answer. Lock held."""
         if not self._able or (self._able_until and time.monotonic() > self._able_until):
             now = time.monotonic()
             queues = self.routing.queues
@@ -120,7 +123,7 @@ class RocketSender(RocketSendCore):
         return self._able[next(self._turn) % len(self._able)]
 
     def _healthy(self, partition: int, now: float) -> bool:
-        """Whether its broker answers, or deserves another try."""
+        """Return whether the queue's broker answers, or is to be tried again."""
         queue, home = self.core.queue(partition), self.routing.queues[partition]
         if queue.failures:
             idle = not queue.ready and queue.open is None and not queue.in_flight
@@ -128,10 +131,10 @@ class RocketSender(RocketSendCore):
         return home.address is not None
 
     def _elsewhere(self, broker: str, gone: int | None = None) -> Callable[[RocketBatch], int | None] | None:
-        """Where to batches of this broker may go instead; None: no other queue is known to take them.
+        """Return a function that gives the partition to which a batch of this broker may go instead; None: no other queue is known to work.
 
         Args:
-            gone: the queue that is not there, where that is all that the broker said: its others may take them.
+            gone: the partition that does not exist, where the broker said only that: its other queues may take the batch.
         """
         now = time.monotonic()
         with self.core.lock:
@@ -141,7 +144,7 @@ class RocketSender(RocketSendCore):
         return (lambda batch: others[next(self._turn) % len(others)] if batch.anywhere else None) if others else None
 
     def _learnt(self) -> None:
-        """Queues, or their masters, are others."""
+        """Forget what was computed from the former queues and masters; called with the lock held when these have changed."""
         self._able = []
         producer = self._producer()
         if producer is not None:
@@ -163,10 +166,11 @@ class RocketSender(RocketSendCore):
         return link
 
     def requests(self, link: Connection, batches: list[RocketBatch]) -> Iterable[list[RocketBatch]]:
+        """Put each batch into a request of its own."""
         return [[batch] for batch in batches]
 
     def _transmit(self, link: Connection, batch: RocketBatch, timeout_at: float) -> None:
-        """Send a command whose head is signed, or binary, or of a time that is unusual."""
+        """Send a command that is signed, or has a binary header, or an unusual timestamp."""
         code, properties, body = batch.content()
         batch.link = link
         ext = {
@@ -186,32 +190,35 @@ class RocketSender(RocketSendCore):
         self._cluster.submit_raw(link, code, ext, body, timeout_at=timeout_at, mailbox=self._box, context=batch)
 
     def drop(self, link: Connection) -> None:
+        """Close a connection, since a signal handler's exception has interrupted the sending of a command."""
         self._cluster.pool.drop(link, "a signal broke into the sending of a message")
 
     def _moved_on(self) -> None:
-        """Something is settled, and keys wait for that to go by another route."""
+        """Let keys that wait for batches to be settled follow the new route."""
         self._loop.call_soon(self.routing.settled)
 
     def failed(self, batch: RocketBatch, why: WireprotoError) -> None:
+        """Report the error of a batch to its producer."""
         batch.owner.failed(batch, why)
 
     def overdue(self, batch: RocketBatch, trouble: str) -> WireprotoError:
+        """Make the error of a batch whose delivery timeout is over: its queue's last one, if there is one."""
         problem = self._problems.get(batch.home)
         return copy(problem) if problem is not None else self.late(batch)
 
     def late(self, batch: RocketBatch) -> TimedOut:
-        """It was not acknowledged in some time."""
+        """Make the error of a batch that was not acknowledged in time."""
         text = f"no acknowledgement in time; the record may still arrive{batch.queue.last_trouble(batch)}"
         return TimedOut(text, topic=self._topic, partition=batch.home)
 
-    # --- answers: in the I/O thread, or at once in a waiting thread when all is well ---
+    # --- answers: in the I/O thread; a plain success also in a thread that waits ---
 
     def _replied(self, call: Call) -> None:
         if self._replied_well(call):
             return
         batch: RocketBatch = call.context
         self._cluster.give_up(call.conn, call.error)
-        if batch.link is call.conn:  # else a signal broke into its sending, and it has gone out again
+        if batch.link is call.conn:  # else a signal handler's exception interrupted its sending, and it was sent again
             self.core.answered([(batch, self._verdict(batch, call))])
         if call.conn.closed:
             self.core.link_lost(call.conn)
@@ -234,11 +241,11 @@ class RocketSender(RocketSendCore):
         return Stored(int(text))
 
     def _judge(self, batch: RocketBatch, why: WireprotoError) -> Verdict:
-        """What becomes of a batch that was not stored, as far as anybody knows."""
+        """Return the verdict on a batch that was not stored, or of which that is not known."""
         self._problems[batch.key] = why
         if why.refresh:
             self._cluster.routes.stale(self._topic)
-            with suppress(Closed):  # the client is closed: so say its connections' failures
+            with suppress(Closed):  # the client is closed; its connections' errors say so
                 self._cluster.tasks.shared(("route", id(self)), self._look_again, f"looking for {self._topic}")
         elsewhere = self._elsewhere(self.routing.queues[batch.key].broker, batch.key if isinstance(why, NoQueue) else None)
         again = batch.queue.failures <= BRIEFLY
@@ -258,11 +265,12 @@ class RocketSender(RocketSendCore):
     # --- masters and their connections: tasks ---
 
     def want(self, keys: set[int]) -> None:
+        """Look for the masters of these partitions' brokers, by a task for each broker."""
         begin = []
         with self._lock:
             for key in keys:
                 if key < 0:
-                    continue  # a lane: what waits there is moved
+                    continue  # a lane, from which batches are moved, not sent
                 broker = self.routing.queues[key].broker
                 if broker not in self._wanted:
                     self._wanted[broker] = set()
@@ -273,7 +281,7 @@ class RocketSender(RocketSendCore):
                 self._cluster.tasks.spawn(self._find(broker), f"looking for broker {broker}")
 
     def _find(self, broker: str) -> Steps[None]:
-        """Route and connection anew for the queues of a broker; then they go on."""
+        """Look up the route and dial the master of a broker; then its queues are sent again, or their batches go elsewhere."""
         problem: WireprotoError | None = None
         try:
             yield from self.routing.looking_up()
@@ -291,7 +299,7 @@ class RocketSender(RocketSendCore):
             self.core.unreached(key, problem, elsewhere)
 
     def _look_again(self) -> Steps[None]:
-        with suppress(WireprotoError):  # what is known goes on to be used
+        with suppress(WireprotoError):  # what is known is used on
             yield from self.routing.looking_up()
 
     def _dial(self, broker: str) -> Steps[None]:
@@ -307,5 +315,5 @@ class RocketSender(RocketSendCore):
 
 
 def _too_large(why: WireprotoError) -> bool:
-    """Whether a broker refused what it would perhaps take in parts: 4.9 says so by its code, 5.x by a text alone."""
+    """Return whether a broker refused a batch that it may take in parts: 4.9 says so by its code, 5.x by a text only."""
     return isinstance(why, codes.MessageIllegal) or (isinstance(why, codes.ServerError) and "size exceeded" in why.text)
