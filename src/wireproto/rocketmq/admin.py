@@ -448,7 +448,7 @@ class RocketAdmin(Closing):
 
 
 def _away(name: str) -> Steps[T]:
-    """Raise TransportError, as steps: stands for the answer of a broker that has no master now."""
+    """Raise TransportError, as steps, in place of the answer of a broker that has no master now."""
     yield from ()
     raise TransportError("it has no master now", peer=name)
 

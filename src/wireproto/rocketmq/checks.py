@@ -196,7 +196,7 @@ class Checks:
         except BaseException as why:  # SystemExit and the like, too: this is a thread of the client
             self._failed(question, why)
             return None
-        return self._word(question, found)
+        return self._checked_answer(question, found)
 
     async def _await(self, question: Question) -> Verdict | None:
         if self.closed:
@@ -208,14 +208,14 @@ class Checks:
         except BaseException as why:  # a cancellation, too
             self._failed(question, why)
             return None
-        return self._word(question, found)
+        return self._checked_answer(question, found)
 
     def _failed(self, question: Question, why: BaseException) -> None:
         if not self.closed:
             text, trace = "group %s: the check of %s failed: %s", "".join(traceback.format_exception(why))
             self._cluster.log.warning(("check", self._group), text, self._group, question.transaction_id, trace)
 
-    def _word(self, question: Question, found: object) -> Verdict | None:
+    def _checked_answer(self, question: Question, found: object) -> Verdict | None:
         """Return the check's answer, if it is "commit" or "abort"; else log it and return None."""
         log = self._cluster.log
         if found is None:

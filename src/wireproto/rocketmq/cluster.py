@@ -243,8 +243,8 @@ class RocketCluster(Runtime[RocketOptions]):
         if self.serializer == remoting.BINARY and code <= 0x7FFF:
             ext = {name: value for name, value in ext.items() if value}
         token = options.security_token.text() if options.security_token else None
-        who = acl.Credentials(options.access_key, options.secret_key.text(), token)
-        return acl.sign(ext, body, who, peer_version=conn.context)
+        account = acl.Credentials(options.access_key, options.secret_key.text(), token)
+        return acl.sign(ext, body, account, peer_version=conn.context)
 
     def read(self, conn: Connection, frame: bytes, accept: Collection[int] = (), **context: Any) -> Command:
         """Read a reply's frame; raises the typed error of its code unless that is 0 or in `accept`."""

@@ -42,12 +42,12 @@ class RocketConsumer(PartingRole):
         self.options = options
         self._cluster = cluster
         self._tasks = cluster.tasks
-        self._handed: dict[TopicPartition, int] = {}  # offsets behind delivered records, not committed yet
-        self._in_work: tuple[TopicPartition, int | None] | None = None  # the newest batch's queue, and its `_handed` before that batch
-        self._given: set[TopicPartition] = set()  # queues of which records were delivered since they were assigned
+        self._uncommitted: dict[TopicPartition, int] = {}  # offsets behind delivered records, not committed yet
+        self._in_progress: tuple[TopicPartition, int | None] | None = None  # newest batch: its queue, and what `_uncommitted` was before
+        self._read_from: set[TopicPartition] = set()  # queues of which records were delivered since they were assigned
         self._revoked: set[TopicPartition] = set()  # of those, the ones revoked since; until they are assigned and delivered again
         self._lost: set[TopicPartition] = set()  # of those, the ones with something to commit that no commit has reported
-        self._elsewhere: set[TopicPartition] = set()  # set to another offset by an administrator, and nothing delivered since
+        self._reset: set[TopicPartition] = set()  # set to another offset by an administrator, and nothing delivered since
         self._last_commit = time.monotonic()
         self._saving: Task[Committed] | None = None
         self._assignment = Assignment(cluster, topics, group, start, options, giving_up=self._giving_up)
@@ -87,7 +87,7 @@ class RocketConsumer(PartingRole):
         except BaseException:  # raised by a signal handler: what was not returned comes with the next poll, and no commit covers it
             if self._assignment.fetcher.take_back(before):
                 self._work_failed()
-                self._in_work = None
+                self._in_progress = None
             raise
 
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
@@ -99,7 +99,7 @@ class RocketConsumer(PartingRole):
 
     def _begin_poll(self) -> None:
         """Take what was delivered as processed: the next automatic commit covers it."""
-        self._in_work = None
+        self._in_progress = None
         if self.options.auto_commit:
             self._commit_sometimes()
 
@@ -110,27 +110,27 @@ class RocketConsumer(PartingRole):
             return None
         for key, position in found.batch.next_positions.items():
             assert isinstance(position, LogOffset)
-            self._in_work = key, self._handed.get(key)
-            self._handed[key] = position.offset
-            self._given.add(key)
+            self._in_progress = key, self._uncommitted.get(key)
+            self._uncommitted[key] = position.offset
+            self._read_from.add(key)
             self._revoked.discard(key)
-            self._elsewhere.discard(key)
+            self._reset.discard(key)
         return found.batch
 
     def _forget(self) -> None:
         """Forget what was delivered of queues that were revoked since, or set to another offset."""
         assignment = self._assignment
         gone, set_back = frozenset(assignment.gone), frozenset(assignment.set_back)
-        for key in gone & self._given:
+        for key in gone & self._read_from:
             self._revoked.add(key)
-            if key in self._handed:
+            if key in self._uncommitted:
                 self._lost.add(key)
-                del self._handed[key]
-            self._given.discard(key)
+                del self._uncommitted[key]
+            self._read_from.discard(key)
         assignment.gone -= gone  # last, so that it is all done again where a signal handler raises before
         for key in set_back:
-            self._elsewhere.add(key)
-            self._handed.pop(key, None)
+            self._reset.add(key)
+            self._uncommitted.pop(key, None)
         assignment.set_back -= set_back
 
     # committing --------------------------------------------------------------------------------------------------------------------
@@ -140,10 +140,10 @@ class RocketConsumer(PartingRole):
 
         None: nothing to commit, or no automatic commit: then the next `commit` raises Revoked for what was delivered.
         """
-        offset = self._handed.pop(key, None) if self.options.auto_commit else None
-        return None if offset is None else self._giving(key, queue, offset)
+        offset = self._uncommitted.pop(key, None) if self.options.auto_commit else None
+        return None if offset is None else self._handing_over(key, queue, offset)
 
-    def _giving(self, key: TopicPartition, queue: Queue, offset: int) -> Steps[None]:
+    def _handing_over(self, key: TopicPartition, queue: Queue, offset: int) -> Steps[None]:
         """Commit the offset, unless the queue's new owner has committed a later one."""
         member, saving = self._assignment.member, self._saving
         try:
@@ -171,7 +171,7 @@ class RocketConsumer(PartingRole):
     def _unsaved(self) -> dict[TopicPartition, int]:
         """Return what can be committed of the assigned queues; nothing where this member has left, so that others may have read on."""
         queues = {} if self._assignment.member.left else self._assignment.queues
-        return {key: offset for key, offset in self._handed.items() if key in queues}
+        return {key: offset for key, offset in self._uncommitted.items() if key in queues}
 
     def _saved_by(self, until: float) -> Steps[None]:
         """Wait until no automatic commit is under way."""
@@ -196,8 +196,8 @@ class RocketConsumer(PartingRole):
             raise problem
 
     def _done(self, key: TopicPartition, offset: int) -> None:
-        if self._handed.get(key, -1) <= offset:
-            self._handed.pop(key, None)
+        if self._uncommitted.get(key, -1) <= offset:
+            self._uncommitted.pop(key, None)
 
     @operation
     def commit(self, positions: Mapping[TopicPartition, Position] | None = None, *, timeout: float = 30.0) -> Steps[None]:
@@ -219,14 +219,14 @@ class RocketConsumer(PartingRole):
             yield from assignment.settling(deadline)
             yield from self._saved_by(deadline)
             self._forget()
-            wanted = dict(self._handed) if given is None else {key: at for key, at in given.items() if key not in self._elsewhere}
+            wanted = dict(self._uncommitted) if given is None else {key: at for key, at in given.items() if key not in self._reset}
             lost = list(self._lost) if given is None else []
             for key in list(wanted):
                 if key not in assignment.queues or key in self._revoked:
                     lost.append(key)
                     self._done(key, wanted.pop(key))
                     if key not in assignment.queues:
-                        self._handed.pop(key, None)
+                        self._uncommitted.pop(key, None)
             yield from self._committing(wanted, deadline)
             self._lost.difference_update(lost)
             if lost:
@@ -325,9 +325,9 @@ class RocketConsumer(PartingRole):
                 found = yield from assignment.where(where, deadline)
             for key, offset in found.items():
                 assignment.fetcher.seek(key, offset, earliest=isinstance(where, Earliest))
-                self._handed.pop(key, None)
+                self._uncommitted.pop(key, None)
                 self._revoked.discard(key)
-                self._elsewhere.discard(key)
+                self._reset.discard(key)
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
@@ -354,8 +354,8 @@ class RocketConsumer(PartingRole):
             raise problem
 
     def _work_failed(self) -> None:
-        if self._in_work is not None:
-            key, before = self._in_work
-            self._handed.pop(key, None)
+        if self._in_progress is not None:
+            key, before = self._in_progress
+            self._uncommitted.pop(key, None)
             if before is not None:
-                self._handed[key] = before
+                self._uncommitted[key] = before

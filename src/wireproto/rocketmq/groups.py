@@ -108,26 +108,26 @@ class GroupOffsets:
             task = self._cluster.tasks.shared(name, lambda: self._first(mine, topic, queue, offset, until), f"the first commit to {topic}")
             if not (yield task, until):
                 raise TimedOut("the group's first commit is under way", peer=queue.address or "", topic=topic, partition=queue.partition)
-            whose, problem = task.result()
-            if whose is mine:
+            owner, problem = task.result()
+            if owner is mine:
                 if problem is not None:
                     raise problem
                 return
         yield from self._commit(topic, queue, offset, until)
 
-    def _first(self, whose: object, topic: str, queue: Queue, offset: int, until: float) -> Steps[tuple[object, WireprotoError | None]]:
-        """Commit where there is perhaps no offset yet, until it can be read back; returns `whose`, and the error, if any."""
+    def _first(self, owner: object, topic: str, queue: Queue, offset: int, until: float) -> Steps[tuple[object, WireprotoError | None]]:
+        """Commit where there is perhaps no offset yet, until it can be read back; returns `owner`, and the error, if any."""
         try:
             while True:
                 yield from self._commit(topic, queue, offset, until)
                 settled = time.monotonic() + SETTLING
                 if settled >= until:  # acknowledged; the next commit looks whether it stayed
-                    return whose, None
+                    return owner, None
                 yield settled
                 if (yield from self.committed(topic, queue, until)) is not None:
-                    return whose, None
+                    return owner, None
         except WireprotoError as problem:
-            return whose, problem
+            return owner, problem
 
     def _commit(self, topic: str, queue: Queue, offset: int, until: float) -> Steps[None]:
         message = UpdateConsumerOffsetRequest(consumer_group=self._group, topic=topic, queue_id=queue.queue_id, commit_offset=offset)

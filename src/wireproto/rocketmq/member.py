@@ -184,7 +184,7 @@ class Member:
                 conn = yield from cluster.connecting(address, late, self.id)
                 conn.route(REQUESTS, self._box)
                 self._connections[address] = conn
-                known |= yield from self._saying(conn, body, late)
+                known |= yield from self._heartbeat(conn, body, late)
             except WireprotoError as error:
                 if not passes(error):
                     raise
@@ -205,7 +205,7 @@ class Member:
             raise problem
         return problem is None
 
-    def _saying(self, conn: Connection, body: bytes, until: float) -> Steps[bool]:
+    def _heartbeat(self, conn: Connection, body: bytes, until: float) -> Steps[bool]:
         """Send one heartbeat, unless we have left meanwhile; returns whether it was sent and acknowledged."""
         with self._lock:
             if self.closed or self.left:

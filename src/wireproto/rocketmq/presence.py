@@ -83,7 +83,7 @@ class Presence:
 
     # --- heartbeats ---
 
-    def _known(self, until: float) -> Steps[list[str]]:
+    def _current_masters(self, until: float) -> Steps[list[str]]:
         """Return the addresses of all masters, as far as known; raises NoMaster where there is none."""
         limit = min(until, time.monotonic() + ASK) if self._masters else until
         try:
@@ -108,7 +108,7 @@ class Presence:
                 problems.append(why)
                 self._cluster.log.info(("beat", self._group, address), "group %s: no heartbeat to %s: %s", self._group, address, why)
 
-        masters = yield from self._known(until)
+        masters = yield from self._current_masters(until)
         yield from self._cluster.tasks.every([(f"heartbeat to {address}", beat(address)) for address in masters], NEVER)
         gone = [address for address, conn in self._connections.items() if conn.closed and address not in masters]
         for address in gone:
@@ -134,10 +134,10 @@ class Presence:
 
     def _now(self) -> None:
         if not self._closed:
-            self._cluster.tasks.shared(("beat", self.id), self._quietly, f"heartbeats of group {self._group}")
+            self._cluster.tasks.shared(("beat", self.id), self._beat_quietly, f"heartbeats of group {self._group}")
             self._later()
 
-    def _quietly(self) -> Steps[bool]:
+    def _beat_quietly(self) -> Steps[bool]:
         """Send heartbeats without raising; returns whether every master took one."""
         if self._closed:
             return True
@@ -160,13 +160,13 @@ class Presence:
             yield self._back + AGAIN.first
         self._back = time.monotonic()
         while not self._closed:
-            known = yield from self._quietly()
+            known = yield from self._beat_quietly()
             wait = waits.next()
-            if self._is_back(known) or wait >= self._options.heartbeat_interval:
+            if self._recovered(known) or wait >= self._options.heartbeat_interval:
                 return
             yield time.monotonic() + wait
 
-    def _is_back(self, known: bool) -> bool:
+    def _recovered(self, known: bool) -> bool:
         """Return whether all connections are open, or the role was closed meanwhile, and perhaps the client, so that nothing may wait."""
         return self._closed or (known and not any(conn.closed for conn in self._connections.values()))
 

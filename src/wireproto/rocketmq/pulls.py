@@ -204,7 +204,7 @@ class Pulls:
                 continue
             beyond = at >= end
             if beyond and (out or cursor.chunks or (later and at > cursor.ahead)):
-                return  # the end may have moved meanwhile; the replies that are out will tell
+                return  # the end may have moved meanwhile; the pending replies will show it
             count = cursor.step
             if at < cursor.edge or at + count > stop:
                 count = cursor.count(at)
@@ -324,8 +324,8 @@ class Pulls:
     def set_to(self, cursor: Cursor, offset: int) -> None:
         """Continue at the offset to which an administrator has set the group."""
         before = cursor.position
-        tell = self._log.warning if offset > before else self._log.info  # what lies between is not read
-        tell(("set", cursor.key), "%s[%d]: the group was set from %d to %d", *cursor.key, before, offset)
+        log = self._log.warning if offset > before else self._log.info  # what lies between is not read
+        log(("set", cursor.key), "%s[%d]: the group was set from %d to %d", *cursor.key, before, offset)
         self.seek(cursor, offset)
 
     def seek(self, cursor: Cursor, offset: int, *, lenient: bool = False) -> None:

@@ -116,7 +116,7 @@ class RocketQueueConsumer(PartingRole):
         self._ready: deque[tuple[Delivery, Held]] = deque()
         self._prefixes: dict[TopicPartition, Prefix] = {}
         self._held: dict[int, tuple[Delivery, Held]] = {}
-        self._going: tuple[Delivery, Held] | None = None  # being returned by `receive`
+        self._returning: tuple[Delivery, Held] | None = None  # being returned by `receive`
         self._leaving = Event(cluster.loop)
         self._retries = Retries(cluster, group)
         self._assignment = Assignment(cluster, (topic,), group, EARLIEST, options, facts=True)
@@ -140,10 +140,10 @@ class RocketQueueConsumer(PartingRole):
             ProtocolError: what came cannot be decoded; names the position.
             ConcurrentUse: another thread is in a call. Closed: the role or the client was closed.
         """
-        before, given = self._assignment.fetcher.handing, self._going
+        before, given = self._assignment.fetcher.handing, self._returning
         try:
             with self._only:
-                self._going = None
+                self._returning = None
                 deadline = deadline_after(timeout)
                 delivery = self._at_hand()
                 return delivery if delivery is not None else self._assignment.fetcher.drive(self._receiving(deadline))
@@ -165,19 +165,19 @@ class RocketQueueConsumer(PartingRole):
         if not self._ready or len(self._held) >= self.options.max_unacked:
             return None
         self._assignment.member.polled()
-        self._going = delivery, _ = self._ready[0]
-        self._held[id(delivery)] = self._going
+        self._returning = delivery, _ = self._ready[0]
+        self._held[id(delivery)] = self._returning
         self._ready.popleft()
         return delivery
 
     def _take_back(self, before: tuple[Cursor, int] | None, given: tuple[Delivery, Held] | None) -> None:
         """Put the message that was being returned back in front, and fetch again what was fetched and is not unpacked yet."""
-        going = self._going
+        going = self._returning
         if going is not None and going is not given:
             self._held.pop(id(going[0]), None)
             if going not in self._ready:
                 self._ready.appendleft(going)
-            self._going = None
+            self._returning = None
         self._assignment.fetcher.take_back(before)
 
     def _receiving(self, deadline: float) -> Steps[Delivery | None]:

@@ -269,7 +269,7 @@ class RocketTransactional(PartingRole):
         Raises:
             OutcomeUnknown: it was sent, and no success was received. After any other error it was not sent, and the state is unchanged.
         """
-        make, waits = partial(self._telling, half, verdict), until
+        make, waits = partial(self._sending_end, half, verdict), until
         if half.state is State.OPEN:
             self._check_open()
             make = partial(make, *(yield from self._cluster.retrying(lambda: self._reaching(half, until), until)), until)
@@ -283,9 +283,9 @@ class RocketTransactional(PartingRole):
         except (TransportError, Closed) as why:  # raised by the client or by this wait, not by the end itself
             if half.state is State.OPEN:
                 raise
-            raise _unheard(half, verdict, why) from why
+            raise _unconfirmed(half, verdict, why) from why
 
-    def _telling(
+    def _sending_end(
         self, half: HalfMessage, verdict: Verdict, address: str = "", conn: Connection | None = None, until: float = 0.0
     ) -> Steps[None]:
         """Send an end and wait for its answer. Runs in the I/O thread, so that it is sent once, also where its caller is interrupted."""
@@ -303,7 +303,7 @@ class RocketTransactional(PartingRole):
             yield from self._cluster.hearing(conn, message, call, until)
             found, by = AFTER[verdict], calling
         except WireprotoError as why:
-            raise _unheard(half, verdict, why) from why
+            raise _unconfirmed(half, verdict, why) from why
         finally:
             self._checks.note(half.transaction_id, verdict, by)
             half.state = found
@@ -363,7 +363,7 @@ class RocketTransactional(PartingRole):
         self._presence.end()
 
 
-def _unheard(half: HalfMessage, verdict: Verdict, why: WireprotoError) -> OutcomeUnknown:
+def _unconfirmed(half: HalfMessage, verdict: Verdict, why: WireprotoError) -> OutcomeUnknown:
     """Return the error of an end that was sent, and of which no success was received."""
     said = f"the end {verdict!r} was sent, and no success was heard of it: it is not sent again, the check decides"
     return OutcomeUnknown(f"{said}: {type(why).__name__}: {why}", topic=half.topic)
