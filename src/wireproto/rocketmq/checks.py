@@ -171,20 +171,20 @@ class Checks:
     def _asking(self, question: Question) -> Steps[Verdict | None]:
         """Call the user's check and return its answer; None: there is none, and the log says why."""
         if self._awaiting is not None:
-            word: Verdict | None = yield from self._awaiting(self._await, question)
-            return word
+            found: Verdict | None = yield from self._awaiting(self._await, question)
+            return found
         return (yield from offloaded(self._cluster.loop, NEVER, self._ask, question))
 
     def _answer(self, question: Question, said: Said) -> Steps[None]:
-        header, word = question.header, said.to(question)
+        header, verdict = question.header, said.to(question)
         place = Place(header.tran_state_table_offset, header.commit_log_offset)
-        message = end(self._group, word, header.topic or "", question.transaction_id, place)
+        message = end(self._group, verdict, header.topic or "", question.transaction_id, place)
         message.from_transaction_check = True
         try:
             yield from self._cluster.asking(question.conn, message, until=time.monotonic() + self._options.request_timeout)
         except WireprotoError as why:
             text = "group %s: the answer %r to %s about %s: %s"
-            self._cluster.log.info(("answer", self._group), text, self._group, word, question.conn.peer, question.transaction_id, why)
+            self._cluster.log.info(("answer", self._group), text, self._group, verdict, question.conn.peer, question.transaction_id, why)
         else:
             self.note(question.transaction_id, said.verdict, question.conn)
 

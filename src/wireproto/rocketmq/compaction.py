@@ -1,7 +1,7 @@
 """Asks whether a topic takes records with a key only: one that its brokers compact (5.x, attribute cleanup.policy=COMPACTION).
 
-Trap: a broker refuses a single record without a key there, but acknowledges one inside a batch (320), and nobody can ever read it. So the
-producer must know before it gathers. The policy of a topic cannot be changed.
+Trap: a broker refuses a single record without a key there, but acknowledges one inside a batch (320), and no client can ever read it. So
+the producer has to know before it gathers. The policy of a topic cannot be changed.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _MEMBER: Final = ("rebalance_interval", "heartbeat_interval", "max_poll_interval
 
 @dataclass(frozen=True, kw_only=True)
 class RocketOptions(CommonOptions):
-    """What RocketMQ's client takes beyond the common options.
+    """Holds the options that RocketMQ's client takes beyond the common ones.
 
     Attributes:
         header: how commands are written: ``json`` or ``binary``; replies are read in whichever type they come.
@@ -31,7 +31,7 @@ class RocketOptions(CommonOptions):
         route_age: seconds for which a topic's route is used without asking again.
         request_timeout: seconds for one command before it is tried again, where the role tries again.
 
-        group: producer: its group's name. reader: the group that pulls are counted for (TOOLS_CONSUMER exists on every broker).
+        group: producer: name of its producer group. reader: the consumer group that pulls name (TOOLS_CONSUMER exists on every broker).
         compression: ``none``, ``zlib``, ``lz4``, ``zstd``: bodies of at least `compress_above` bytes, in single sends.
         max_message_size: bytes of a value above which sending is refused here; the brokers' own limit is 4 MiB by default.
         delivery_timeout: seconds that a record may take to be acknowledged, all attempts together; those before it that its queue stores
@@ -40,32 +40,34 @@ class RocketOptions(CommonOptions):
         batch_size: bytes of records that share a command.
         max_in_flight: commands of one queue on the wire at once; above 1 brokers may store its records out of order.
 
-        check_after: whole seconds from its sending after which a half message may be asked about (CHECK_IMMUNITY_TIME_IN_SECONDS); 5.x
-            refuses ends that come later. None: the brokers' transactionTimeOut, 6 s by default, and no end is too late.
+        check_after: whole seconds from its sending after which brokers may ask about a half message (CHECK_IMMUNITY_TIME_IN_SECONDS);
+            5.x refuses ends that come later. None: the brokers' transactionTimeOut, 6 s by default, and no end is too late.
 
-        pull_ahead: pulls of one queue that may be out or waiting; waiting ones count only beyond `min_bytes`.
-        pull_suspend: seconds that a broker may hold a pull at the end of a queue, and up to five more, since it looks at them so often. So
-            long who reads there may not hear that the topic was made again, or the group set back. Java's is 15.
+        pull_ahead: pulls of one queue that may be in flight or waiting; waiting ones count only beyond `min_bytes`.
+        pull_suspend: seconds that a broker may hold a pull at the end of a queue (long polling), and up to five more, since it looks at
+            held pulls each 5 s. For that long a reader may not notice that the topic was created again, or the group set back. Java's is
+            15.
         batch_bytes: bytes of stored messages that one Batch is made of, at most (and at least one reply).
         min_bytes: bytes of stored messages that a Batch waits for, while more is known to be stored and `poll` may wait.
-        reset: what to do when the records that come next are gone (deleted, or lost by the broker): ``raise``, or go on at the ``earliest``
-            or ``latest`` record, or at the ``nearest`` of what was not read: the earliest, for nothing tells what was read of a lost end.
+        reset: what to do when the records that come next are gone (deleted, or lost by the broker): ``raise``, or continue at the
+            ``earliest`` or ``latest`` record, or at the ``nearest`` that was not read: the earliest, since it is not known what was read of
+            a lost end.
         check_crc: check each body's CRC.
-        on_corrupt: what a role does at a record that cannot be read: ``raise``, or ``skip`` it (`batch.columns.skipped` tells).
+        on_corrupt: what a role does at a record that cannot be decoded: ``raise``, or ``skip`` it (see `batch.columns.skipped`).
         columns: names of the columns that a Reader or Consumer decodes; None: offset, timestamp, key, value, headers.
         decompress_limit: bytes one body may unpack to.
         recovery_timeout: seconds of failures without a success after which reading raises the last one.
 
-        auto_commit: a Consumer commits what earlier polls handed out by itself: in a later poll, when a queue falls to another
-            member, and on close.
+        auto_commit: whether a Consumer itself commits what earlier polls returned: in a later poll, when another member gets a queue,
+            and on close.
         auto_commit_interval: seconds between such commits; 0: in every poll.
-        rebalance_interval: seconds after which members and routes are looked at even if the broker did not call.
-        heartbeat_interval: seconds; brokers forget a member after 120.
+        rebalance_interval: seconds after which members and routes are looked up even if no broker has notified the member.
+        heartbeat_interval: seconds between heartbeats; brokers forget a member after 120.
         max_poll_interval: seconds without `poll` or `receive` after which a member leaves its group.
 
         retry_level: delay level with which a released message comes back. 0: the broker's choice, 3 + number of attempts (10 s, 30 s, 1 min
-            … 2 h, by its default table), as Java's consumer asks; 1: 1 s, 2: 5 s …; -1: it goes to the dead letters at once.
-        max_attempts: how often a released message comes back; the next release has it go to the group's dead letters.
+            … 2 h, by its default table), as Java's consumer asks; 1: 1 s, 2: 5 s …; -1: it goes to the dead-letter queue at once.
+        max_attempts: how often a released message comes back; the next release puts it into the group's dead-letter queue.
         max_unacked: messages in hand and not ended, above which `receive` waits.
     """
 
