@@ -141,7 +141,7 @@ class RocketProducer(RocketProducerCore, BatchProducer):
             a receipt for the last record of each command that they are sent in, in order.
         Raises:
             ValueUnsupported: a row cannot be sent; none was taken. OptionError: there is no such partition.
-            BufferFull: no room within `timeout` for the rest; `taken` has the number of rows taken by partition, which are sent.
+            BufferFull: no room within `timeout` for the rest; rows before it were taken and are sent, and the error does not count them.
             Closed: the producer or the client was closed.
         """
         deadline = deadline_after(timeout)
