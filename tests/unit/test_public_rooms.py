@@ -17,7 +17,20 @@ import pytest
 CLONE = Path(__file__).resolve().parents[2]
 SRC = CLONE / "src" / "wireproto"
 ADAPTERS = ("kafka", "pulsar", "rocketmq", "zookeeper")
-ROLES = ("client", "producer", "reader", "consumer", "queue", "admin", "tree", "transactions", "pinned_subscription", "protocol", "options", "errors")
+ROLES = (
+    "client",
+    "producer",
+    "reader",
+    "consumer",
+    "queue",
+    "admin",
+    "tree",
+    "transactions",
+    "pinned_subscription",
+    "protocol",
+    "options",
+    "errors",
+)
 MESSAGES = ("messages", "codes", "forms", "PulsarApi_pb2")
 FORMATS = ("multi", "files")
 """Pure: what a multi is made of, a server's files."""

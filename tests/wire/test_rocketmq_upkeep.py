@@ -84,7 +84,7 @@ def test_a_share_is_looked_at_again_after_rebalance_interval_or_sooner_where_tha
     with client.consumer(topic, f"g-{topic}", rebalance_interval=50.0) as consumer:
         ours = consumer._assignment.member
         begun = time.monotonic()
-        client.cluster.drive(ours.assignment(begun + 30.0), begun + 30.0)
+        client.cluster.drive(ours.computing_share(begun + 30.0), begun + 30.0)
         assert ours.next_look <= time.monotonic() + 50.0
         for seconds, expected in ((20.0, 20.0), (40.0, 20.0), (0.5, 0.5)):
             now = time.monotonic()
@@ -122,7 +122,7 @@ def test_a_round_asks_once_for_the_members_however_many_topics_there_are(client:
     with client.consumer(names, f"g-{topic}", rebalance_interval=600.0) as consumer:
         ours, before = consumer._assignment.member, len(seen.requests("GetConsumerListByGroup"))
         until = client.deadline(30.0)
-        found, unknown, _ = client.cluster.drive(ours.assignment(until), until)
+        found, unknown, _ = client.cluster.drive(ours.computing_share(until), until)
         assert not unknown
         assert {name for name, _ in found} >= set(names)
         assert len(seen.requests("GetConsumerListByGroup")) <= before + 4, "not once a topic; the member's own round may be under way, too"
@@ -140,10 +140,10 @@ def test_a_member_that_its_broker_does_not_list_says_that_it_is_there(
 
         monkeypatch.setattr(ours.offsets, "members", members)
         with pytest.raises(Unanswered, match="does not list us"):
-            client.cluster.drive(ours.assignment(until), until)
+            client.cluster.drive(ours.computing_share(until), until)
         assert consumer.assignment == {(topic, 0)}, "it goes on as it was"
         enough = len(seen.requests("HeartBeat")) + 1
-        found, unknown, _ = client.cluster.drive(ours.assignment(until), until)
+        found, unknown, _ = client.cluster.drive(ours.computing_share(until), until)
         assert (topic, 0) in found
         assert not unknown
         assert consumer.assignment == {(topic, 0)}

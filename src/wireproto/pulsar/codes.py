@@ -210,7 +210,7 @@ BY_CODE: dict[int, type[PulsarError]] = {kind.code: kind for kind in PulsarError
 
 
 def error_of(code: int, text: str, **context: Any) -> WireprotoError:
-    """The exception for a code that a command carried; an unknown code gives PulsarError with that number.
+    """Return the exception for the error code of a command; an unknown code gives PulsarError with that number.
 
     Args:
         code: ServerError's number.

@@ -419,7 +419,7 @@ class Member:
         """Make the share due again in this number of seconds, since not all of it could be computed or taken."""
         self._next_look = min(self._next_look, time.monotonic() + seconds)
 
-    def assignment(self, until: float) -> Steps[Share]:
+    def computing_share(self, until: float) -> Steps[Share]:
         """Compute our share; for topics in its `unknown` the queues stay as they were.
 
         Raises:

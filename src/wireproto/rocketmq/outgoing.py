@@ -43,7 +43,7 @@ class RocketBatch(RocketOut):
         born: its first record's timestamp, milliseconds since 1970. Records with another one have theirs in a property.
         stamped: whether the caller gave `born`; else it is the time when that record was sent.
         since: the time from which its delivery timeout counts, in seconds of the clock: see `progress.ProgressSender`.
-        lone: body and properties of a single record. rows: the records of a batch. body: that batch encoded, once it was to be sent.
+        single: body and properties of a single record. rows: the records of a batch. body: that batch encoded, once it was to be sent.
         sys_flag: sysFlag of the command, for a compressed body. anywhere: whether it may go to any queue.
         warning: see `RocketReceipt`. link: the connection on which it was sent last.
     """
