@@ -20,13 +20,12 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from . import bars, figures, picture, report, suites
 from .harness import Bench
-from .instructions import Counts
+from .instructions import Counter
 from .ledger import sound
 from .pieces import Run
 
@@ -38,20 +37,13 @@ TEN = 10.0
 GO_ON = 3  # exit code: cut, the same command goes on
 
 
-def piece(name: str, given: argparse.Namespace, together: Sequence[str], counts: dict[str, Counts]) -> dict[str, Any]:
-    """Run one suite.
-
-    Args:
-        together: modules whose instructions are counted in one process.
-        counts: what has been counted, by module, for the suites to come.
-    """
+def piece(name: str, given: argparse.Namespace, counter: Counter) -> dict[str, Any]:
+    """Run one suite, whose instructions `counter` counts."""
     bench = Bench(
         quick=given.quick,
         figures=figures.Figures.read(),
         bars=bars.Bars.read(),
-        peers_counted=given.instructions,
-        together=together,
-        counts=counts,
+        counter=counter,
         show=lambda row: print(report.table(row.facts()), flush=True),
     )
     broken, began = [], time.monotonic()
@@ -141,14 +133,15 @@ def main(arguments: list[str] | None = None) -> int:
     if run.resumed:
         print(f"going on with a run that was cut; there are {', '.join(run.pieces)} (--fresh begins anew)")
     print(report.heading(write(given.out, run, given)), flush=True)
-    counts: dict[str, Counts] = {}
-    for name in run.left():
-        spent = (time.monotonic() - began) / 60
-        if given.minutes is not None and spent and spent + (TEN if given.quick else LONGEST.get(name, TEN)) > given.minutes and run.pieces:
-            print(f"cut after {spent:.0f} minutes; the same command goes on with {', '.join(run.left())}")
-            return GO_ON
-        run.add(name, piece(name, given, suites.alone(run.left()), counts))
-        write(given.out, run, given)
+    with Counter(peers=given.instructions) as counter:
+        for name in run.left():
+            spent = (time.monotonic() - began) / 60
+            longest = TEN if given.quick else LONGEST.get(name, TEN)
+            if given.minutes is not None and spent and spent + longest > given.minutes and run.pieces:
+                print(f"cut after {spent:.0f} minutes; the same command goes on with {', '.join(run.left())}")
+                return GO_ON
+            run.add(name, piece(name, given, counter))
+            write(given.out, run, given)
     failures = run.failures()
     for line in failures:
         print(f"FAILED: {line}")

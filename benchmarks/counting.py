@@ -1,6 +1,7 @@
-"""The process under callgrind: `python -m benchmarks.counting MODULE,… FOLDER PEERS [WHERE …]`, started by instructions.py.
+"""The process under callgrind: `python -m benchmarks.counting FOLDER PEERS`, started by instructions.py.
 
-It runs the `tasks` of each module on a bench that counts instead of timing, and writes counts.json into the folder.
+Each line of its input is a JSON list: a module, and what its `tasks` takes after the bench. It runs them on a bench that counts instead of
+timing, and answers with a line of its output: the counts, by task and contender. Whatever contenders print goes to its standard error.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ import ctypes
 import gc
 import importlib
 import json
+import os
 import re
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from .harness import OURS, Bench, Contender, Job, Row, Stretch
 from .suites import label
 
 ATTEMPTS = 6  # counts of a job whose figure does not hold; the first that does is taken, or the least: how often a client is woken differs
+END = 100  # bytes of a profile that hold its sum: all of it takes as long to read as some jobs to count
 
 
 class Marks:
@@ -39,7 +43,9 @@ class Marks:
         self.library.end(b"stretch")
         self.number += 1
         profile = self.folder / f"out.{self.number}"
-        self.counted = total(profile.read_text(encoding="utf-8"))
+        with profile.open("rb") as file:
+            file.seek(max(0, profile.stat().st_size - END))
+            self.counted = total(file.read().decode(errors="replace"))
         profile.unlink()
 
 
@@ -71,36 +77,30 @@ class Counting(Bench):
     def least(self, task: str, job: Job, count: int) -> float | None:
         """Instructions a unit; None for a job that fails."""
         try:
-            job()
-            found = [self.once(job) / count]
-            while self.figures.fault(self.suite, task, "instructions", found[-1]):  # too many, or too few: who is woken seldom does less
+            measured = isinstance(job(), Stretch)
+            found = [self.once(job, measured) / count]
+            key = (self.suite, task, "instructions")
+            while self.figures.knows(*key) and self.figures.fault(*key, found[-1]):  # too many, or too few: who is woken seldom does less
                 if len(found) == ATTEMPTS:
                     return min(found)
-                found.append(self.once(job) / count)
+                found.append(self.once(job, measured) / count)
         except Exception as why:
             print(f"{task}: {type(why).__name__}: {why}", file=sys.stderr)
             return None
         return found[-1]
 
-    def once(self, job: Job) -> int:
+    def once(self, job: Job, measured: bool) -> int:
         """Instructions of one call, or of the stretch that it measures."""
         gc.collect()
         gc.disable()
         Stretch.watch = self.marks
         try:
-            whole = Stretch()
-            stretch = self.within(whole, job)
+            with nullcontext() if measured else Stretch():
+                job()
         finally:
             Stretch.watch = None
             gc.enable()
-        return stretch
-
-    def within(self, whole: Stretch, job: Job) -> int:
-        """The count of the job's own stretch, which ends first, or else of all of it."""
-        with whole:
-            measured = isinstance(job(), Stretch)
-            inner = self.marks.counted
-        return int(inner if measured else self.marks.counted)
+        return int(self.marks.counted)
 
 
 def total(profile: str) -> int:
@@ -119,17 +119,20 @@ class WithoutPandas:
             raise ModuleNotFoundError(name)
 
 
-def main(modules: str, folder: str, peers: str, *where: str) -> None:
+def main(folder: str, peers: str) -> None:
     warnings.simplefilter("ignore")
     sys.meta_path.insert(0, WithoutPandas())
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))  # brokers
-    marks, figures, counts = Marks(Path(folder)), Figures.read(), {}
-    for module in modules.split(","):
-        bench = Counting(marks, figures, peers=bool(int(peers)))
-        bench.suite = label(module)
-        importlib.import_module(module).tasks(bench, *where)
-        counts[module] = bench.counts
-    (Path(folder) / "counts.json").write_text(json.dumps(counts), encoding="utf-8")
+    with os.fdopen(os.dup(0)) as asked, os.fdopen(os.dup(1), "w") as answers, Path(os.devnull).open() as nothing:
+        os.dup2(nothing.fileno(), 0)
+        os.dup2(2, 1)
+        marks, figures = Marks(Path(folder)), Figures.read()
+        for line in asked:
+            module, *where = json.loads(line)
+            bench = Counting(marks, figures, peers=bool(int(peers)))
+            bench.suite = label(module)
+            importlib.import_module(module).tasks(bench, *where)
+            print(json.dumps(bench.counts), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -78,6 +78,10 @@ class Figures:
                 (known.values if words == here else known.foreign)[suite, task, measure] = float(figure)
         return known
 
+    def knows(self, *key: str) -> bool:
+        """Whether there is a figure of a suite, task and measure that this build is held to."""
+        return key in self.values or (not self.values and key in self.foreign)
+
     def fault(self, suite: str, task: str, measure: str, value: float) -> str | None:
         """What is wrong with a figure that a run found, in words; None when it holds."""
         key, allowed = (suite, task, measure), tolerance(suite, measure)

@@ -173,9 +173,7 @@ class Bench:
         module: its module, by its whole name.
         show: called with each finished row, so that a long run talks.
         figures, bars: what rows are held to.
-        peers_counted: whether peers' instructions are counted, too.
-        together: modules without a broker, whose instructions one process counts.
-        counts: what was counted so far, by module; benches of one run share it.
+        counter: counts instructions; benches of one run share it.
         counted: instructions a call and calls' units, by task and contender (`count`).
         uncounted: why instructions could not be counted, if so.
         brokers: what ran beside, in words.
@@ -188,9 +186,7 @@ class Bench:
     show: Callable[[Row], None] = lambda row: None
     figures: Figures = field(default_factory=Figures)
     bars: Bars = field(default_factory=Bars)
-    peers_counted: bool = False
-    together: Sequence[str] = ()
-    counts: dict[str, instructions.Counts] = field(default_factory=dict)
+    counter: instructions.Counter = field(default_factory=instructions.Counter)
     rows: list[Row] = field(default_factory=list)
     brokers: dict[str, str] = field(default_factory=dict)
     counted: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -203,10 +199,7 @@ class Bench:
             where: what the module's `tasks` takes besides the bench: addresses of brokers.
         """
         try:
-            if self.module not in self.counts:
-                modules = (self.module,) if where else self.together or (self.module,)
-                self.counts |= instructions.count(modules, where, peers=self.peers_counted)
-            self.counted |= self.counts.pop(self.module)
+            self.counted |= self.counter.count(self.module, *where)
         except instructions.Unavailable as why:
             self.uncounted = str(why)
 

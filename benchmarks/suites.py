@@ -7,7 +7,6 @@ the tasks counted there (`bench.count(address)`) and runs them.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
 
 from .harness import Bench
 
@@ -34,11 +33,6 @@ def chosen(names: list[str], *, quick: bool) -> list[str]:
             raise SystemExit(f"no suite {name!r}; there are {', '.join(SUITES)}")
     ours = [suite for suite in SUITES if not quick or suite not in FULL_ONLY or suite in names]
     return [suite for suite in ours if not names or any(suite == name or suite.startswith(f"{name}.") for name in names)]
-
-
-def alone(names: Iterable[str]) -> list[str]:
-    """The modules of those suites that need no broker and have instructions to count."""
-    return [f"benchmarks.{name}" for name in names if name not in FULL_ONLY and not name.startswith("clients.")]
 
 
 def run(bench: Bench, name: str) -> None:

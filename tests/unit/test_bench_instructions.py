@@ -24,6 +24,17 @@ def tasks(bench):
     bench.compare("twice", 1, {"wireproto": lambda: work(1_000_000)})
 """
 
+NOTES = """
+import os
+from pathlib import Path
+
+def tasks(bench, file):
+    if not file:
+        os._exit(7)
+    print('{"what a contender prints": {"is no answer": 1}}')
+    Path(file).write_text(str(os.getpid()))
+"""
+
 
 class Marks:
     """Counts what the jobs here say that they cost, between begin and end."""
@@ -100,10 +111,23 @@ def test_a_figure_that_does_not_hold_is_counted_again(costs: list[int], calls: i
     assert len(left) == len(costs) - calls
 
 
+def test_a_row_without_a_figure_is_counted_once() -> None:
+    bench, marks = counting()
+    calls = []
+
+    def job() -> None:
+        calls.append(1)
+        marks.running += 70
+
+    bench.compare("another task", 10, {"wireproto": job})
+    assert bench.counts == {"another task": {"wireproto": 7.0}}
+    assert len(calls) == 2  # the first one is cold
+
+
 def test_without_valgrind_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(instructions.Unavailable, match="valgrind is not installed"):
-        instructions.count(["wire"])
+        instructions.Counter().count("wire")
 
 
 @pytest.mark.parametrize(
@@ -118,8 +142,8 @@ def test_a_count_without_a_whole_result_has_failed(
         missing("valgrind", "it is not installed")
     (tmp_path / "ends.py").write_text(f"def tasks(bench):\n    {tasks}\n", encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", f"{instructions.HERE.parent / 'src'}:{tmp_path}")
-    with pytest.raises(instructions.Failed, match=words):
-        instructions.count(["ends"], limit=limit)
+    with instructions.Counter(limit=limit) as counter, pytest.raises(instructions.Failed, match=words):
+        counter.count("ends")
 
 
 def test_any_c_compiler_will_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -141,7 +165,24 @@ def test_callgrind_counts_what_a_job_does(tmp_path: Path, monkeypatch: pytest.Mo
         missing("valgrind", "it is not installed")
     (tmp_path / "loops.py").write_text(LOOPS, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", f"{instructions.HERE.parent / 'src'}:{tmp_path}")
-    counts = instructions.count(["loops"])["loops"]
+    with instructions.Counter() as counter:
+        counts = counter.count("loops")
     once, twice = (counts[task]["wireproto"] for task in ("once", "twice"))
     assert once > 500_000 * 5, counts
     assert twice / once == pytest.approx(2.0, rel=0.01), counts
+
+
+def test_one_process_counts_suite_after_suite_until_one_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if shutil.which("valgrind") is None:
+        missing("valgrind", "it is not installed")
+    (tmp_path / "notes.py").write_text(NOTES, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", f"{instructions.HERE.parent / 'src'}:{tmp_path}")
+    files = [str(tmp_path / name) for name in ("first", "second", "third")]
+    with instructions.Counter() as counter:
+        for file in files[:2]:
+            assert counter.count("notes", file) == {}
+        with pytest.raises(instructions.Failed, match="notes ended with 7 under valgrind"):
+            counter.count("notes", "")
+        assert counter.count("notes", files[2]) == {}
+    first, second, third = (Path(file).read_text(encoding="utf-8") for file in files)
+    assert first == second != third
