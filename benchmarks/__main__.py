@@ -28,6 +28,7 @@ from .harness import Bench
 from .instructions import Counter
 from .ledger import sound
 from .pieces import Run
+from .servers import Servers
 
 CLONE = Path(__file__).resolve().parents[1]
 PICTURE = CLONE / "docs" / "benchmarks.svg"
@@ -37,13 +38,14 @@ TEN = 10.0
 GO_ON = 3  # exit code: cut, the same command goes on
 
 
-def piece(name: str, given: argparse.Namespace, counter: Counter) -> dict[str, Any]:
-    """Run one suite, whose instructions `counter` counts."""
+def piece(name: str, given: argparse.Namespace, counter: Counter, servers: Servers) -> dict[str, Any]:
+    """Run one suite, beside what suites have in common."""
     bench = Bench(
         quick=given.quick,
         figures=figures.Figures.read(),
         bars=bars.Bars.read(),
         counter=counter,
+        servers=servers,
         show=lambda row: print(report.table(row.facts()), flush=True),
     )
     broken, began = [], time.monotonic()
@@ -133,14 +135,14 @@ def main(arguments: list[str] | None = None) -> int:
     if run.resumed:
         print(f"going on with a run that was cut; there are {', '.join(run.pieces)} (--fresh begins anew)")
     print(report.heading(write(given.out, run, given)), flush=True)
-    with Counter(peers=given.instructions) as counter:
+    with Counter(peers=given.instructions) as counter, Servers(shared=given.quick) as servers:
         for name in run.left():
             spent = (time.monotonic() - began) / 60
             longest = TEN if given.quick else LONGEST.get(name, TEN)
             if given.minutes is not None and spent and spent + longest > given.minutes and run.pieces:
                 print(f"cut after {spent:.0f} minutes; the same command goes on with {', '.join(run.left())}")
                 return GO_ON
-            run.add(name, piece(name, given, counter))
+            run.add(name, piece(name, given, counter, servers))
             write(given.out, run, given)
     failures = run.failures()
     for line in failures:

@@ -13,11 +13,12 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from . import instructions, yardstick
 from .bars import Bars
 from .figures import Figures
+from .servers import Servers
 
 OURS = "wireproto"
 LONGEST = 300.0  # seconds of one call of a job; a contender that hangs ends the run there, with the line it stands at
@@ -162,6 +163,20 @@ class Row:
         }
 
 
+class Sizes(NamedTuple):
+    """Units of a round.
+
+    Attributes:
+        timed: in a full run.
+        counted: where instructions are counted; a figure is of so many.
+        tried: in a quick run, whose rounds show only that each contender works.
+    """
+
+    timed: int
+    counted: int
+    tried: int
+
+
 @dataclass
 class Bench:
     """Runs comparisons and keeps their rows.
@@ -173,7 +188,7 @@ class Bench:
         module: its module, by its whole name.
         show: called with each finished row, so that a long run talks.
         figures, bars: what rows are held to.
-        counter: counts instructions; benches of one run share it.
+        counter, servers: what counts instructions, and brokers that suites share; benches of one run have them in common.
         counted: instructions a call and calls' units, by task and contender (`count`).
         uncounted: why instructions could not be counted, if so.
         brokers: what ran beside, in words.
@@ -187,10 +202,15 @@ class Bench:
     figures: Figures = field(default_factory=Figures)
     bars: Bars = field(default_factory=Bars)
     counter: instructions.Counter = field(default_factory=instructions.Counter)
+    servers: Servers = field(default_factory=Servers)
     rows: list[Row] = field(default_factory=list)
     brokers: dict[str, str] = field(default_factory=dict)
     counted: dict[str, dict[str, float]] = field(default_factory=dict)
     uncounted: str = ""
+
+    def units(self, sizes: Sizes) -> int:
+        """How many a round here does."""
+        return sizes.counted if self.counting else sizes.tried if self.quick else sizes.timed
 
     def count(self, *where: str) -> None:
         """Count the instructions of the suite's tasks in a process under callgrind.

@@ -15,36 +15,35 @@ from typing import Any
 
 import wireproto
 import wireproto.aio
-from brokers import Kafka
 from wireproto import EARLIEST, LATEST
 
-from ..harness import Bench, Job, Stretch
-from .kafka import BOTH, KEY, Place, aio_read, fill, values
+from ..harness import Bench, Job, Sizes, Stretch
+from .kafka import BOTH, KEY, Place, aio_read, full_topic, one_node, values
 from .stored import expect, scaled, stored
 
 TURN = 1000  # records that are on their way together
+RECORDS = Sizes(50_000, 5_000, TURN)
+READ = 10  # times as many are read
 DEFAULTS, LINGERS = "aiokafka send_and_wait()", "aiokafka send_and_wait(), linger 1 ms"
 
 Send = Callable[[bytes], Awaitable[object]]
 
 
 def suite(bench: Bench) -> None:
-    with Kafka("4.3.1", fast=bench.quick) as broker:
+    with one_node(bench) as broker:
         bench.brokers["asyncio"] = f"Kafka {broker.version}, one node"
-        bench.count(broker.url)
-        tasks(bench, broker.url)
+        bench.count(broker.url, full_topic(broker.url, "aio-read", READ * RECORDS.counted))
+        tasks(bench, broker.url, full_topic(broker.url, "aio-read", READ * bench.units(RECORDS)))
 
 
-def tasks(bench: Bench, url: str) -> None:
-    """All of them on the broker at that URL, on topics of this process."""
-    count, bootstrap = 5_000 if bench.quick else 50_000, url.partition("://")[2]
-    full, filled = f"bench-aio-read-{os.getpid()}", f"bench-aio-write-{os.getpid()}"
+def tasks(bench: Bench, url: str, full: str) -> None:
+    """All of them on the broker at that URL: reading from a topic that is full, writing to one of this process."""
+    count, bootstrap = bench.units(RECORDS), url.partition("://")[2]
+    filled = f"bench-aio-write-{os.getpid()}"
     with wireproto.connect(url) as client:
-        for topic in (full, filled):
-            client.admin().create_topic(topic, partitions=1)
-        fill(bootstrap, full, count * 10)
+        client.admin().create_topic(filled, partitions=1)
         sends(bench, url, Place(client, bootstrap, filled), count)
-        reads(bench, url, Place(client, bootstrap, full), count * 10)
+        reads(bench, url, Place(client, bootstrap, full), READ * count)
 
 
 def sends(bench: Bench, url: str, place: Place, count: int) -> None:

@@ -8,8 +8,10 @@ The clock runs from assigning (or the first send) to the last record (or the las
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,32 +21,37 @@ import wireproto
 from brokers import Kafka
 from wireproto import EARLIEST, LATEST
 
-from ..harness import Bench, Job, Stretch
+from ..harness import Bench, Job, Sizes, Stretch
 from .stored import expect, scaled, stored
 
 BOTH = ("instructions", "cpu")
 KEY = b"k" * 16
 POOL = [(f"record {n:05} " * 9)[:100].encode() for n in range(4096)]
 CHUNK = 10_000
+RECORDS = Sizes(300_000, 50_000, CHUNK)
 LINGER, BATCH = 0.02, 256 << 10
 BATCHES = "confluent-kafka produce_batch()"
+_numbers = itertools.count()
 
 
 def suite(bench: Bench) -> None:
-    with Kafka("4.3.1", fast=bench.quick) as broker:
+    with one_node(bench) as broker:
         bench.brokers["kafka"] = f"Kafka {broker.version}, one node"
-        bench.count(broker.url)
-        tasks(bench, broker.url)
+        bench.count(broker.url, full_topic(broker.url, "read", RECORDS.counted))
+        tasks(bench, broker.url, full_topic(broker.url, "read", bench.units(RECORDS)))
 
 
-def tasks(bench: Bench, url: str) -> None:
-    """All of them on the broker at that URL, on topics of this process."""
-    count, bootstrap = 50_000 if bench.quick else 300_000, url.partition("://")[2]
-    full, filled = f"bench-read-{os.getpid()}", f"bench-write-{os.getpid()}"
+def one_node(bench: Bench) -> AbstractContextManager[Kafka]:
+    """The broker of the suites that need one of Kafka."""
+    return bench.servers.of("kafka", lambda: Kafka("4.3.1", fast=bench.quick))
+
+
+def tasks(bench: Bench, url: str, full: str) -> None:
+    """All of them on the broker at that URL: reading from a topic that is full, writing to one of this process."""
+    count, bootstrap = bench.units(RECORDS), url.partition("://")[2]
+    filled = f"bench-write-{os.getpid()}"
     with wireproto.connect(url) as client:
-        for topic in (full, filled):
-            client.admin().create_topic(topic, partitions=1)
-        fill(bootstrap, full, count)
+        client.admin().create_topic(filled, partitions=1)
         consume(bench, Place(client, bootstrap, full), count)
         produce(bench, Place(client, bootstrap, filled), count)
 
@@ -62,9 +69,13 @@ def values(count: int) -> list[bytes]:
     return [POOL[n & 4095] for n in range(count)]
 
 
-def fill(bootstrap: str, topic: str, count: int) -> None:
-    """The records to be read, written by librdkafka."""
-    confluent_produce(bootstrap, topic, values(count))
+def full_topic(url: str, use: str, count: int) -> str:
+    """The name of a new topic with the records to be read, written by librdkafka: ahead of a count, since all takes longer in there."""
+    topic = f"bench-{use}-{os.getpid()}-{next(_numbers)}"
+    with wireproto.connect(url) as client:
+        client.admin().create_topic(topic, partitions=1)
+    confluent_produce(url.partition("://")[2], topic, values(count))
+    return topic
 
 
 def consume(bench: Bench, place: Place, count: int) -> None:

@@ -12,7 +12,6 @@ its best for one record at a time: a publish delay is a delay there.
 from __future__ import annotations
 
 import itertools
-import logging
 import os
 import statistics
 import time
@@ -20,14 +19,15 @@ from collections.abc import Callable
 from typing import Any
 
 import wireproto
-from brokers import Kafka, Pulsar
 from wireproto import LATEST
 
-from ..harness import Bench, Job, Stretch
-from .kafka import BOTH, KEY, Place, values
+from ..harness import Bench, Job, Sizes, Stretch
+from .kafka import BOTH, KEY, Place, one_node, values
+from .pulsar import official, standalone
 from .stored import expect
 
 AHEAD = 50  # calls before the clock runs
+CALLS = Sizes(3000, 500, 20)
 
 
 class Calls(Stretch):
@@ -47,7 +47,7 @@ class Calls(Stretch):
 
 
 def suite(bench: Bench) -> None:
-    with Kafka("4.3.1", fast=bench.quick) as kafka, Pulsar(fast=bench.quick) as pulsar:
+    with one_node(bench) as kafka, standalone(bench) as pulsar:
         bench.brokers["latency"] = f"Kafka {kafka.version}, one node; Pulsar {pulsar.version} standalone"
         bench.count(kafka.url, pulsar.url)
         tasks(bench, kafka.url, pulsar.url)
@@ -55,7 +55,7 @@ def suite(bench: Bench) -> None:
 
 def tasks(bench: Bench, kafka: str, pulsar: str) -> None:
     """All of them on the brokers at those URLs, on topics of this process."""
-    rows = values(500 if bench.quick else 3000)
+    rows = values(bench.units(CALLS))
     topic = f"bench-latency-{os.getpid()}"
     with wireproto.connect(kafka) as client:
         client.admin().create_topic(topic, partitions=1)
@@ -78,19 +78,12 @@ def of_kafka(bench: Bench, place: Place, rows: list[bytes]) -> None:
 
 
 def of_pulsar(bench: Bench, client: Any, url: str, topic: str, rows: list[bytes]) -> None:
-    import pulsar
-
-    logger = logging.getLogger("pulsar")
-    logger.setLevel(logging.ERROR)
-    peer = pulsar.Client(url.partition("?")[0], logger=logger)
-    try:
+    with official(url) as peer:
         jobs: dict[str, Job] = {
             "wireproto": lambda: ours_send(Place(client, "", topic), rows),
             "pulsar-client send()": lambda: pulsar_send(peer, topic, rows),
         }
         bench.compare("Pulsar: acknowledged send", len(rows), jobs, rates=("pulsar-client send()",), measures=BOTH)
-    finally:
-        peer.close()
 
 
 def ours_send(place: Place, rows: list[bytes]) -> Stretch:

@@ -22,17 +22,18 @@ import wireproto
 from brokers import RocketMQ, java
 from wireproto import EARLIEST, LATEST
 
-from ..harness import Bench, Job, Stretch
+from ..harness import Bench, Job, Sizes, Stretch
 from .kafka import BOTH, values
 from .stored import expect, scaled, stored
 
+MESSAGES = Sizes(100_000, 20_000, 2_000)
 QUEUES = 4
 KEY = b"k" * 16
 PEER, JAVA = "rocketmq 0.4", "Java client"
 FULL_JIT = ("-XX:TieredStopAtLevel=4",)  # not in a quick run
 WARM = {"sync": 10_000, "async": 60_000, "batch": 300_000, "pull": 3}
 """Messages (pull: passes over the topic) before the Java client's clock runs: its compiler has done its work by then."""
-BRIEF = {"sync": 100, "async": 1000, "batch": 1000, "pull": 0}  # in a quick run, which does not look at the figure
+BRIEF = {"sync": 10, "async": 100, "batch": 100, "pull": 0}  # in a quick run, which does not look at the figure
 _numbers = itertools.count()
 
 
@@ -62,7 +63,7 @@ class Place:
 
 def tasks(bench: Bench, url: str, version: str) -> None:
     """All of them on the broker at that URL, on topics of this process."""
-    count, names = 20_000 if bench.quick else 100_000, url.partition("://")[2].partition("?")[0]
+    count, names = bench.units(MESSAGES), url.partition("://")[2].partition("?")[0]
     with wireproto.connect(url) as client:
         warm = BRIEF if bench.quick else WARM
         full, filled = (Place(client, names, f"bench-{use}-{os.getpid()}", warm, version) for use in ("read", "write"))

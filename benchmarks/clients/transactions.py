@@ -15,24 +15,23 @@ from collections.abc import Iterator
 from typing import Any
 
 import wireproto
-from brokers import Kafka
 from patience import until
 from wireproto import LATEST
 
-from ..harness import Bench, Job, Stretch
-from .kafka import KEY, Place, values
+from ..harness import Bench, Job, Sizes, Stretch
+from .kafka import KEY, Place, one_node, values
 from .latency import Calls
 from .stored import expect, stored
 
 MANY = 1000
+SINGLE, TIMES = Sizes(1500, 0, 10), Sizes(100, 0, 2)  # no instructions are counted
 PLAIN = "wireproto, no transaction"
 _numbers = itertools.count()
 
 
 def suite(bench: Bench) -> None:
-    with Kafka("4.3.1", fast=bench.quick) as broker:
+    with one_node(bench) as broker:
         bench.brokers["transactions"] = f"Kafka {broker.version}, one node"
-        bench.count(broker.url)
         tasks(bench, broker.url)
 
 
@@ -42,8 +41,8 @@ def tasks(bench: Bench, url: str) -> None:
     with wireproto.connect(url) as client:
         client.admin().create_topic(topic, partitions=1)
         place = Place(client, url.partition("://")[2], topic)
-        single(bench, place, values(300 if bench.quick else 1500))
-        many(bench, place, values(20 * MANY if bench.quick else 100 * MANY))
+        single(bench, place, values(bench.units(SINGLE)))
+        many(bench, place, values(MANY * bench.units(TIMES)))
 
 
 def single(bench: Bench, place: Place, rows: list[bytes]) -> None:

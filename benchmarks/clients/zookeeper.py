@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import wireproto
 from brokers import ZooKeeper
 
 from ..compiled import build
-from ..harness import Bench, Job, Stretch
+from ..harness import Bench, Job, Sizes, Stretch
 from .kafka import BOTH
 from .raw_zookeeper import RawSocket
 from .stored import expect
@@ -31,6 +32,7 @@ from .stored import expect
 RAW, FLOOR = "raw C client", "floor: send, poll, recv"
 Raw = Callable[[str, str, int, int], Stretch]
 AHEAD, VALUE, CHILDREN = 1000, b"x" * 100, 10_000
+CALLS = Sizes(5000, 2000, AHEAD // 5)  # one at a time; five times as many in flight
 
 
 def ours_async(send: Callable[[], Any], calls: int) -> None:
@@ -59,7 +61,7 @@ def suite(bench: Bench) -> None:
 
 def tasks(bench: Bench, url: str) -> None:
     """All of them on the server at that URL, below a node of this process."""
-    calls, top = 2000 if bench.quick else 5000, f"/bench-{os.getpid()}"
+    calls, top = bench.units(CALLS), f"/bench-{os.getpid()}"
     address = url.partition("://")[2].partition("/")[0]
     with wireproto.connect(url) as client:
         kazoo = KazooClient(address)
@@ -81,10 +83,13 @@ def raw_client(url: str) -> Iterator[Raw]:
     """A function that runs the C program: operation, path, calls and how many of them are on their way at once, to what they cost."""
     host, _, port = url.partition("://")[2].partition("/")[0].rpartition(":")
     with tempfile.TemporaryDirectory() as folder:
-        program = build(Path(__file__).with_name("raw_zookeeper.c"), Path(folder) / "raw")
+
+        @cache
+        def program() -> str:
+            return str(build(Path(__file__).with_name("raw_zookeeper.c"), Path(folder) / "raw"))
 
         def run(verb: str, path: str, calls: int, ahead: int) -> Stretch:
-            command = [str(program), host, port, verb, path, str(calls), str(ahead)]
+            command = [program(), host, port, verb, path, str(calls), str(ahead)]
             found = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=60).stdout)
             stretch = Stretch()
             stretch.cpu, stretch.wall = found["cpu_us"] * calls / 1e6, found["wall_us"] * calls / 1e6
