@@ -265,7 +265,7 @@ class Bench:
         beside: list[float] = []
         for _ in range(ATTEMPTS):
             if self.quick:
-                take_turns(row, jobs, 1, 1, {}, False, beside)
+                try_once(row, jobs)
             else:
                 take_turns(row, jobs, rounds, passes, few or {}, warm, beside)
             self.hold(row, measures, beside)
@@ -314,21 +314,33 @@ def take_turns(
             into = row.contenders[name]
             if into.note or turn >= few.get(name, rounds):
                 continue
-            try:
-                took = timed(job, passes if turn >= 0 else 1)
-            except KeyboardInterrupt:
-                raise
-            except BaseException as why:  # a peer that ends the program, or panics in Rust, ends itself alone
-                into.note = f"{type(why).__name__}: {why}"
-                continue
-            if turn >= 0:
-                into.cpu.append(took.cpu / (row.count * passes) * 1e6)
-                into.wall.append(took.wall / (row.count * passes) * 1e6)
+            gc.collect()
+            one_round(into, job, row.count, passes if turn >= 0 else 1, kept=turn >= 0)
+
+
+def try_once(row: Row, jobs: Mapping[str, Job]) -> None:
+    """Fill the row's contenders with a round each of which nothing is held: neither does a yardstick run beside it, nor is there a
+    collection before it, which costs as much as many a round."""
+    for name, job in jobs.items():
+        one_round(row.contenders[name], job, row.count, 1, kept=True)
+
+
+def one_round(into: Contender, job: Job, count: int, passes: int, *, kept: bool) -> None:
+    """Call a contender's job, and keep what it took or why it failed."""
+    try:
+        took = timed(job, passes)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as why:  # a peer that ends the program, or panics in Rust, ends itself alone
+        into.note = f"{type(why).__name__}: {why}"
+        return
+    if kept:
+        into.cpu.append(took.cpu / (count * passes) * 1e6)
+        into.wall.append(took.wall / (count * passes) * 1e6)
 
 
 def timed(job: Job, passes: int = 1) -> Stretch:
     """Calls, with the collector off for every contender alike: a round that happens to collect says nothing about who is timed."""
-    gc.collect()
     gc.disable()
     faulthandler.dump_traceback_later(LONGEST * passes, exit=True)
     try:

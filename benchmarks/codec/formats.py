@@ -367,8 +367,9 @@ def in_threads(section: bytes, batches: int, count: int) -> Stretch:
 def unpacking(bench: Bench, rounds: int) -> None:
     """A Fetch answer of eight packed batches, with and without other threads that unpack. There is no bar, but it must win."""
     two, usual = are_two(), ahead.threads()
+    texts = [packed_texts(number) for number in range(8)]
     for name in ("gzip", "zstd", "snappy"):
-        section = b"".join(packed_batch(name, number) for number in range(8))
+        section = b"".join(packed_batch(name, number, values) for number, values in enumerate(texts))
         count = 8 * PACKED
         bench.compare(
             f"{name} batches of {len(section) // 8000:,} kB, 8 in an answer, to columns",
@@ -384,15 +385,20 @@ def unpacking(bench: Bench, rounds: int) -> None:
     ahead.threads(usual)
 
 
-def packed_batch(name: str, number: int) -> bytes:
-    """Records of 100 B that shrink to a third or so."""
+def packed_texts(number: int) -> list[bytes]:
+    """Values of 100 B that shrink to a third or so."""
     chance = random.Random(number)
     places = ("SFO", "JFK", "LHR", "ZRH")
     values = [
         f'{{"flight": "UA{chance.randrange(10000)}", "from": "{chance.choice(places)}", "at": {STAMP + n * 977}, "x": {chance.random()}}}'
         for n in range(PACKED)
     ]
-    batch = bytearray(our_batch([value.encode() for value in values], name))  # type: ignore[call-overload]
+    return [value.encode() for value in values]
+
+
+def packed_batch(name: str, number: int, values: list[bytes]) -> bytes:
+    """The batch of that number."""
+    batch = bytearray(our_batch(values, name))  # type: ignore[call-overload]
     batch[:8] = (number * PACKED).to_bytes(8, "big")
     return bytes(batch)
 
