@@ -10,7 +10,7 @@ if sys.platform == "win32":
     sys.exit("wireproto does not build on Windows: its engine needs poll(2) and eventfd or a pipe; use Linux, macOS or WSL")
 
 PARTS = "src/wireproto/_codec_parts"
-SANITIZE = os.environ.get("WIREPROTO_SANITIZE", "")  # "address,undefined" for the fuzz build
+SANITIZE = os.environ.get("WIREPROTO_SANITIZE", "").split()  # the sanitizers' flags, of tests/fuzz/build.py
 # `make mutate` builds the engine often, by "-O1 -g0". Python's own flags ask for -g, which makes files six times as large, in a form of
 # clang's that valgrind cannot read: "-O2 -g" brings it back for a debugger.
 OPTIMISE = os.environ.get("WIREPROTO_OPTIMISE", "-O3 -g0").split()
@@ -18,9 +18,9 @@ FLAGS = [*OPTIMISE, "-fno-strict-aliasing", "-Wno-unused-function"]
 LINK: list[str] = []
 TRACE = bool(os.environ.get("WIREPROTO_LINETRACE"))  # `make coverage` asks which lines ran
 MACROS: list[tuple[str, str | None]] = [("CYTHON_TRACE_NOGIL", "1"), ("CYTHON_USE_SYS_MONITORING", "0")] if TRACE else []
-if SANITIZE:  # -g1 has the line numbers that a report needs: gcc took 96 s of the processor with it, 211 with -g
-    FLAGS = ["-O1", "-g1", "-fno-omit-frame-pointer", "-Wno-unused-function", f"-fsanitize={SANITIZE}"]
-    LINK = [f"-fsanitize={SANITIZE}"]
+if SANITIZE:
+    FLAGS = [*SANITIZE, "-Wno-unused-function"]
+    LINK = [flag for flag in SANITIZE if flag.startswith("-fsanitize=")]
 
 EXTENSIONS = [
     Extension(

@@ -31,8 +31,7 @@ def test_each_compiler_that_is_here_sees_its_kind_of_faults(compiler: str, tmp_p
     loaded = build.runtimes()
     source, library = tmp_path / "fault.c", tmp_path / "fault.so"
     source.write_text(FAULT)
-    flags = [f"-fsanitize={build.KINDS}", "-O1", "-g", "-shared", "-fPIC"]
-    subprocess.run([*build.compiler(), *flags, "-o", str(library), str(source)], check=True)
+    subprocess.run([*build.compiler(), *build.FLAGS, "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
     environment = os.environ | build.settings(loaded)
 
     def call(name: str, number: int) -> subprocess.CompletedProcess[str]:
