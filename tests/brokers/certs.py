@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from .maven import cache_folder, tool
+from .maven import SHORT_LIVED, cache_folder, quick_tool, tool
 
 _PASSWORD = "wireproto-tests"
 _DAYS = "365"
@@ -104,7 +104,7 @@ def _make(folder: Path) -> None:
 
     def pair(alias: str, *extra: str) -> None:
         name = f"CN={alias}, O=wireproto tests"
-        command = [tool("keytool"), "-genkeypair", "-alias", alias, "-keyalg", "RSA", "-keysize", "2048", "-dname", name]
+        command = [*quick_tool("keytool"), "-genkeypair", "-alias", alias, "-keyalg", "RSA", "-keysize", "2048", "-dname", name]
         _run([*command, "-validity", _DAYS, *extra, *common])
 
     authority = ("-ext", "bc:c=ca:true", "-ext", "ku:c=keyCertSign,cRLSign")
@@ -114,7 +114,7 @@ def _make(folder: Path) -> None:
     pair("client", "-signer", "ca", "-ext", "san=dns:client", "-ext", "eku=clientAuth")
     source = folder / "Export.java"
     source.write_text(_EXPORT)
-    _run([tool("java"), str(source), str(store), _PASSWORD, str(folder)])
+    _run([tool("java"), *SHORT_LIVED, str(source), str(store), _PASSWORD, str(folder)])
 
 
 def _run(command: list[str]) -> None:

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from . import maven
-from .maven import cache_folder, classpath, tool
+from .maven import cache_folder, classpath, quick_tool
 from .process import spawn
 
 SOURCES = Path(__file__).with_name("java")
-_FLAGS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true")
+_FLAGS = ("-Xmx256m", *maven.SHORT_LIVED, "-Djava.net.preferIPv4Stack=true")
 _CHARSET = ("-Dstdout.encoding=UTF-8", "-Dstderr.encoding=UTF-8")  # whatever the locale
 
 
@@ -39,7 +39,7 @@ def compiled(pom: str, name: str) -> str:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not kept.exists():
             with tempfile.TemporaryDirectory(prefix="wireproto-java-") as folder:
-                command = [tool("javac"), "-encoding", "UTF-8", "-proc:none", "-nowarn", "-cp", path, "-d", folder, str(source)]
+                command = [*quick_tool("javac"), "-encoding", "UTF-8", "-proc:none", "-nowarn", "-cp", path, "-d", folder, str(source)]
                 run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=300)
                 if run.returncode:
                     raise RuntimeError(f"javac {source.name} against {pom} failed:\n{run.stdout}{run.stderr}")

@@ -29,6 +29,8 @@ POMS = Path(__file__).with_name("poms")
 CLONE = Path(__file__).resolve().parents[2]
 RESOLVE_TIMEOUT = float(os.environ.get("WIREPROTO_MAVEN_TIMEOUT", "900"))
 DUMP_TIMEOUT = 60.0
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Flags of a JVM that ends before its second compiler and threads for its collector pay: half of what Maven and javac take."""
 _RECORD = "-XX:+RecordDynamicDumpInfo"
 
 
@@ -49,6 +51,11 @@ def tool(name: str) -> str:
     if found is None:
         raise Unavailable(f"no {name} on PATH: a JDK 17 or newer is needed")
     return found
+
+
+def quick_tool(name: str) -> list[str]:
+    """The beginning of the command line of a JDK tool that runs for seconds."""
+    return [tool(name), *(f"-J{flag}" for flag in SHORT_LIVED)]
 
 
 def classpath(pom: str) -> str:
@@ -78,12 +85,19 @@ def _resolve(source: Path, kept: Path) -> str:
     fresh = kept.with_suffix(".new")
     fresh.unlink(missing_ok=True)
     command = [maven, "-q", "-B", "-f", str(source), "dependency:build-classpath", f"-Dmdep.outputFile={fresh}"]
+    environment = dict(os.environ) | {"MAVEN_OPTS": " ".join([*SHORT_LIVED, os.environ.get("MAVEN_OPTS", "")])}
     words = ""
     for pause, extra in ((0.0, []), (1.0, ["-U"]), (20.0, ["-U"])):  # -U: Maven remembers a failed look-up for a day
         time.sleep(pause)  # a repository that was out of reach just now
         try:
             run = subprocess.run(
-                [*command, *extra], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=RESOLVE_TIMEOUT
+                [*command, *extra],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=RESOLVE_TIMEOUT,
             )
         except subprocess.TimeoutExpired:
             raise Unavailable(f"Maven did not resolve {source.name} in {RESOLVE_TIMEOUT:.0f} s") from None
@@ -157,7 +171,7 @@ def keep_classes(pid: int, command: Sequence[str]) -> bool:
     kept = _archive_of(command)
     with _made(kept) as fresh, contextlib.suppress(OSError, subprocess.SubprocessError, Unavailable):
         if fresh is not None:
-            dump = [tool("jcmd"), str(pid), "VM.cds", "dynamic_dump", str(fresh)]
+            dump = [*quick_tool("jcmd"), str(pid), "VM.cds", "dynamic_dump", str(fresh)]
             try:
                 subprocess.run(dump, stdin=subprocess.DEVNULL, capture_output=True, timeout=DUMP_TIMEOUT, check=True)
             except BaseException:
