@@ -2,9 +2,9 @@
 
     lines = java.run("zookeeper-3.9.5", "JuteJudge", "snapshot", path)
 
-Sources lie under java/; the jar of a program is kept in ``.cache/classes/`` by hash of source and class path, and the archive of what its
-first run loaded in ``.cache/shared/`` (maven.py), by which the next take half as much of the processor. The official clients print logs on
-standard output too: only lines that begin with ``{`` count. Clients that log to files are pointed at a temporary home.
+Sources lie under java/; the jar of a program is kept in ``classes/`` of the user's cache by hash of source and class path, and the archive
+of what its first run loaded in ``shared/`` (maven.py), by which the next take half as much of the processor. The official clients print
+logs on standard output too: only lines that begin with ``{`` count. Clients that log to files are pointed at a temporary home.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from . import maven
-from .maven import cache_folder, classpath, quick_tool
+from .maven import classpath, quick_tool, user_folder
 from .process import spawn
 
 SOURCES = Path(__file__).with_name("java")
@@ -34,8 +34,8 @@ def compiled(pom: str, name: str) -> str:
     path = classpath(pom)
     source = SOURCES / f"{name}.java"
     digest = hashlib.sha256(source.read_bytes() + path.encode()).hexdigest()[:16]
-    kept = cache_folder("classes") / f"{name}-{digest}.jar"
-    with (cache_folder("classes") / f"{name}.lock").open("w") as lock:
+    kept = user_folder("classes") / f"{name}-{digest}.jar"
+    with (user_folder("classes") / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not kept.exists():
             with tempfile.TemporaryDirectory(prefix="wireproto-java-") as folder:

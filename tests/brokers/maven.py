@@ -1,13 +1,14 @@
 """Java, Maven and class paths: which there are, and what a pom resolves to; archives of classes, by which a JVM boots with less work.
 
-A pom under poms/ is resolved once by Maven and the class path kept in ``.cache/classpath/`` of the clone, keyed by the pom's hash, so
-that a later start needs neither Maven nor network. Maven's standard output holds terminal codes and is never parsed.
+A pom under poms/ is resolved once by Maven and the class path kept in ``classpath/`` of the user's cache, keyed by the pom's hash, so that
+a later start, from whichever clone, needs neither Maven nor network. Maven's standard output holds terminal codes and is never parsed.
 
 An archive (class data sharing, JDK 17 and newer) holds what a program had loaded when it was closed, parsed and verified: a boot from it
-takes a third to a half less of the processor. The first server of a class path that is closed in order leaves it in ``.cache/shared/``,
-and so does the first run of a judge (java.py); those that start before there is one boot as ever. The JVM checks an archive against its
-own build and against the jars, and goes on without one that does not fit or is not there any more. Only a complete file is given to it:
-its length is kept beside it.
+takes a third to a half less of the processor. The first server of a class path that is closed in order leaves it in ``shared/`` of the
+user's cache, and so does the first run of a judge (java.py). Those that start before there is one take up to twice as much as without
+any of this: a JVM that may be asked for an archive looks at the class path's jars for each class. An archive that no JVM has read for a
+month goes. The JVM checks an archive against its own build and against the jars, and goes on without one that does not fit or is not
+there any more. Only a complete file is given to it: its length is kept beside it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ POMS = Path(__file__).with_name("poms")
 CLONE = Path(__file__).resolve().parents[2]
 RESOLVE_TIMEOUT = float(os.environ.get("WIREPROTO_MAVEN_TIMEOUT", "900"))
 DUMP_TIMEOUT = 60.0
+UNREAD = 30 * 86400.0
+"""Seconds after which an archive that no JVM has read goes when another is made."""
 SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Flags of a JVM that ends before its second compiler and threads for its collector pay: half of what Maven and javac take."""
 _RECORD = "-XX:+RecordDynamicDumpInfo"
@@ -40,6 +43,20 @@ def cache_folder(*parts: str) -> Path:
     folder = root.joinpath(*parts)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def user_folder(*parts: str) -> Path:
+    """A folder for what all clones of this user can use, made on demand: in their cache, beside the jars that Maven keeps for them.
+
+    It lies under WIREPROTO_CACHE where that is set, and under the clone's ``.cache`` where the user's cannot be written.
+    """
+    if not os.environ.get("WIREPROTO_CACHE"):
+        with contextlib.suppress(OSError, RuntimeError):  # the latter: no home
+            folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "wireproto", *parts)
+            folder.mkdir(parents=True, exist_ok=True)
+            if os.access(folder, os.W_OK):
+                return folder
+    return cache_folder(*parts)
 
 
 def tool(name: str) -> str:
@@ -66,8 +83,8 @@ def classpath(pom: str) -> str:
     """
     source = POMS / f"{pom}.xml"
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
-    kept = cache_folder("classpath") / f"{pom}-{digest}.txt"
-    with (cache_folder("classpath") / f"{pom}.lock").open("w") as lock:
+    kept = user_folder("classpath") / f"{pom}-{digest}.txt"
+    with (user_folder("classpath") / f"{pom}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if kept.exists():
             text = kept.read_text().strip()
@@ -148,7 +165,7 @@ def archive(classpath_text: str, main: str) -> Path:
             facts = path.stat()
             key.append(f"{facts.st_size} {facts.st_mtime_ns}")
     digest = hashlib.sha256("\n".join(key).encode()).hexdigest()[:16]
-    return cache_folder("shared") / f"{main.rpartition('.')[2]}-{digest}.jsa"
+    return user_folder("shared") / f"{main.rpartition('.')[2]}-{digest}.jsa"
 
 
 def _whole(kept: Path) -> bool:
@@ -227,3 +244,7 @@ def _made(kept: Path) -> Iterator[Path | None]:
                 lock.write(str(fresh.stat().st_size))
                 lock.flush()
                 fresh.replace(kept)
+                for other in kept.parent.glob("*.jsa"):
+                    facts = other.stat()
+                    if time.time() - max(facts.st_atime, facts.st_mtime) > UNREAD:
+                        other.unlink(missing_ok=True)

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -183,3 +184,33 @@ def test_jars_that_are_other_ones_have_another_archive(jar: str) -> None:
     assert maven.archive(jar, "Other") != before
     os.utime(jar, (1.0, 1.0))
     assert maven.archive(jar, "Sleeper") != before
+
+
+def test_an_archive_that_no_jvm_has_read_for_a_month_goes_when_another_is_made(jar: str) -> None:
+    command, kept = maven.java(jar, "Sleeper"), maven.archive(jar, "Sleeper")
+    day, now = 86400.0, time.time()
+    for name, read, written in (("old", 31, 40), ("read", 29, 40), ("new", 31, 29)):
+        path = kept.with_name(f"{name}.jsa")
+        path.touch()
+        os.utime(path, (now - read * day, now - written * day))
+    with maven.leaving_classes(command) as words:
+        subprocess.run(words, capture_output=True, timeout=60, check=True)
+    assert {path.name for path in kept.parent.glob("*.jsa")} == {kept.name, "read.jsa", "new.jsa"}
+
+
+def test_what_all_clones_can_use_is_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the environment names another folder, or that one cannot be made."""
+    monkeypatch.delenv("WIREPROTO_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    assert maven.user_folder("shared") == tmp_path / "user" / "wireproto" / "shared"
+    assert (tmp_path / "user" / "wireproto" / "shared").is_dir()
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert maven.user_folder("classes") == tmp_path / ".cache" / "wireproto" / "classes"
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(maven, "CLONE", tmp_path / "clone")
+    assert maven.user_folder("shared") == tmp_path / "clone" / ".cache" / "shared"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    monkeypatch.setenv("WIREPROTO_CACHE", str(tmp_path / "named"))
+    assert maven.user_folder("shared") == tmp_path / "named" / "shared"
