@@ -84,7 +84,9 @@ def _is_collection(place: Place) -> bool:
 def _without(elements: list[ast.expr], place: Place) -> Found:
     if len(elements) > 1:
         for one in elements:
-            yield _with_comma(*place.source.span(one), place)
+            begin, end = place.source.span(one)
+            alone = len(elements) == 2 and one is elements[1] and isinstance(elements[0], ast.Starred)
+            yield (begin, end, "") if alone else _with_comma(begin, end, place)  # `(*left,)` is a tuple, `(*left)` is no Python
 
 
 def _with_comma(begin: int, end: int, place: Place) -> tuple[int, int, str]:
