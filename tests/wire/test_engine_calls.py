@@ -193,7 +193,7 @@ def test_a_handler_is_served_by_the_io_thread_in_order(loop: Loop, conn: Connect
     for i in range(30):
         token = conn.next_token()
         conn.submit(token, struct.pack(">i", token) + b"e", box, context=i)
-    assert "I/O thread" in done.wait(soon())
+    assert "wireproto-io" in done.wait(soon())
     assert seen == list(range(30))
 
 
