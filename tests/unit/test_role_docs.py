@@ -40,7 +40,7 @@ def classes() -> Iterator[type]:
 def methods() -> Iterator[tuple[str, Any]]:
     for kind in dict.fromkeys(classes()):
         for name, method in vars(kind).items():
-            if not name.startswith("_") and inspect.isfunction(inspect.unwrap(method)) if callable(method) else False:
+            if not name.startswith("_") and callable(method) and inspect.isfunction(inspect.unwrap(method)):
                 yield f"{kind.__module__.removeprefix('wireproto.')}.{kind.__name__}.{name}", method
 
 
