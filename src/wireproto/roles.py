@@ -235,7 +235,8 @@ class Consumer(Closing, Protocol):
             partitions: pairs of topic and partition.
 
         Raises:
-            Revoked: a partition is not assigned to this consumer. ConcurrentUse: another thread is in a call of this consumer.
+            Revoked: a partition is not assigned to this consumer; none is changed. ConcurrentUse: another thread is in a call of this
+                consumer.
         """
         ...
 
@@ -246,7 +247,8 @@ class Consumer(Closing, Protocol):
             partitions: pairs of topic and partition.
 
         Raises:
-            Revoked: a partition is not assigned to this consumer. ConcurrentUse: another thread is in a call of this consumer.
+            Revoked: a partition is not assigned to this consumer; none is changed. ConcurrentUse: another thread is in a call of this
+                consumer.
         """
         ...
 
@@ -261,7 +263,7 @@ class Consumer(Closing, Protocol):
             timeout: seconds to look the place up.
 
         Raises:
-            Revoked, OptionError: `where` names a partition that is not assigned to this consumer. OptionError: `where` is no place.
+            Revoked: `where` names a partition that is not assigned to this consumer; nothing is moved. OptionError: `where` is no place.
             TimedOut, Unreachable: the place could not be looked up. ConcurrentUse: another thread is in a call of this consumer.
         """
         ...

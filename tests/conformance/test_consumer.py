@@ -9,8 +9,8 @@ import pytest
 
 from conformance.helpers import eventually, poll_until, write
 from conformance.seats import Seat
-from wireproto import LATEST
-from wireproto.errors import Revoked
+from wireproto import EARLIEST, LATEST
+from wireproto.errors import OptionError, Revoked
 
 SENT = [b"%03d" % number for number in range(40)]
 
@@ -103,6 +103,63 @@ def test_pause_and_resume(dial: Any, client: Any, topic: str, group: str) -> Non
             assert not consumer.poll(timeout=0.2)
         consumer.resume(consumer.assignment)
         assert [record.value for record in poll_until(consumer, seen(1))] == [b"while paused"]
+
+
+@pytest.mark.parametrize("wrong", ["of another partition", "of another topic"])
+def test_a_commit_with_a_wrong_position_commits_nothing(dial: Any, client: Any, fresh: Any, group: str, wrong: str) -> None:
+    topic, other = fresh(partitions=2), fresh(partitions=2)
+    keys = [(topic, number) for number in range(2)]
+    for name in (topic, other):
+        for number in range(2):
+            write(client, name, SENT, partition=number)
+    with dial().consumer(topic, group) as consumer:
+        poll_until(consumer, lambda found: len(found) >= 80)
+        ends = client.admin().positions(topic, LATEST)
+        places = {
+            keys[0]: ends[keys[0]],
+            keys[1]: ends[keys[0]] if wrong == "of another partition" else client.admin().positions(other, LATEST)[other, 1],
+        }
+        before = consumer.committed()
+        with pytest.raises(OptionError):
+            consumer.commit(places)
+        assert consumer.committed() == before
+        consumer.commit({key: ends[key] for key in keys})
+        assert consumer.committed() == {key: ends[key] for key in keys}
+
+
+def test_a_pause_of_a_partition_that_is_not_assigned_pauses_none(dial: Any, client: Any, topic: str, group: str) -> None:
+    with dial().consumer(topic, group) as consumer:
+        eventually(lambda: consumer.poll(timeout=0.2) is None and bool(consumer.assignment), "an assignment")
+        (mine,) = consumer.assignment
+        with pytest.raises(Revoked) as caught:
+            consumer.pause([mine, (topic, 99), (topic, 98)])
+        assert caught.value.partitions == ((topic, 98), (topic, 99))
+        write(client, topic, [b"not paused"])
+        assert [record.value for record in poll_until(consumer, seen(1))] == [b"not paused"]
+        consumer.pause([mine])
+        with pytest.raises(Revoked):
+            consumer.resume([mine, (topic, 99)])
+        write(client, topic, [b"paused"])
+        assert consumer.poll(timeout=1.0) is None
+        consumer.resume([mine])
+        assert [record.value for record in poll_until(consumer, seen(1))] == [b"paused"]
+
+
+def test_a_seek_moves_the_partitions_that_a_mapping_names(dial: Any, client: Any, fresh: Any, group: str) -> None:
+    topic = fresh(partitions=3)
+    for number in range(3):
+        write(client, topic, [b"%d" % number] * 3, partition=number)
+    with dial().consumer(topic, group) as consumer:
+        found = poll_until(consumer, lambda found: len(found) >= 9)
+        second = next(record.position for record in found if record.partition == 1)
+        with pytest.raises(Revoked) as caught:
+            consumer.seek({(topic, 0): EARLIEST, (topic, 99): EARLIEST})
+        assert caught.value.partitions == ((topic, 99),)
+        assert consumer.poll(timeout=1.0) is None, "nothing was moved"
+        consumer.seek({(topic, 0): EARLIEST, (topic, 1): second, (topic, 2): LATEST})
+        again = poll_until(consumer, lambda found: len(found) >= 6)
+        assert sorted(record.value for record in again) == [b"0"] * 3 + [b"1"] * 3
+        assert consumer.poll(timeout=1.0) is None
 
 
 def test_two_members_share_and_the_one_left_takes_over(seat: Seat, dial: Any, client: Any, fresh: Any, group: str) -> None:

@@ -14,10 +14,10 @@ for ever, one without a start not at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 
-from wireproto.errors import OptionError
+from wireproto.errors import OptionError, Revoked
 from wireproto.position import AtTime, Earliest, Latest, LogOffset, MessageId, Position, TopicPartition, Where
 
 Request = Earliest | Latest | AtTime | Position
@@ -99,6 +99,22 @@ def named(where: Where | None) -> Mapping[TopicPartition, object] | None:
     if isinstance(where, Position):
         return {(where.topic, where.partition): where}
     return where if isinstance(where, Mapping) else None
+
+
+def all_assigned(partitions: Iterable[TopicPartition], assigned: Container[TopicPartition]) -> tuple[TopicPartition, ...]:
+    """Return the partitions that a call names, where a consumer has all of them.
+
+    Args:
+        partitions: as a user gave them. assigned: those that the consumer reads.
+
+    Raises:
+        Revoked: names those that it does not read.
+    """
+    keys = tuple(partitions)
+    foreign = tuple(sorted({key for key in keys if key not in assigned}))
+    if foreign:
+        raise Revoked(f"not assigned to this consumer: {shown(foreign)}", partitions=foreign)
+    return keys
 
 
 def shown(partitions: Iterable[TopicPartition]) -> str:

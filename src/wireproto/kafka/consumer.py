@@ -20,7 +20,7 @@ from ..deadlines import deadline_after
 from ..errors import BrokerError, Closed, OptionError, Revoked, TransportError, UsageError, WireprotoError
 from ..flow.abandoned_role import AbandonedRole
 from ..flow.parting import PartingRole
-from ..flow.resolve import Request, named, shown
+from ..flow.resolve import Request, all_assigned, named, shown
 from ..net.retry import Policy, Waits
 from ..net.task import Steps, Task, operation
 from ..position import EARLIEST, Earliest, Latest, LogOffset, Position, TopicPartition, Where, places
@@ -567,7 +567,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
         Args:
             partitions: pairs of topic and number.
         Raises:
-            Revoked: a partition is not assigned to this consumer. Closed, ConcurrentUse.
+            Revoked: a partition is not assigned to this consumer; none is changed. Closed, ConcurrentUse.
         """
         with self._only:
             self._set_paused(partitions, True)
@@ -578,15 +578,14 @@ class KafkaConsumer(PartingRole, AbandonedRole):
         Args:
             partitions: pairs of topic and number.
         Raises:
-            Revoked: a partition is not assigned to this consumer. Closed, ConcurrentUse.
+            Revoked: a partition is not assigned to this consumer; none is changed. Closed, ConcurrentUse.
         """
         with self._only:
             self._set_paused(partitions, False)
 
     def _set_paused(self, keys: Iterable[TopicPartition], paused: bool) -> None:
-        """Pause or resume partitions; raises Revoked where one is not assigned."""
-        for key in keys:
-            self._cursor_key(key)
+        """Pause or resume partitions; raises Revoked, before any is changed, where one is not assigned."""
+        for key in all_assigned(keys, self.assignment):
             cursor, waiting = self._fetcher.plan.cursors.get(key), self._fetcher.placing.paused
             if cursor is not None:
                 cursor.paused = paused
@@ -607,8 +606,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
             BrokerError: a leader refuses. TimedOut, Closed, ConcurrentUse.
         """
         with self._only:
-            for key in named(where) or ():
-                self._cursor_key(key)
+            all_assigned(named(where) or (), self.assignment)
             requests = positions.PLACES.requests(where, sorted(self.assignment), "seek")
             placing = self._fetcher.placing
             leaderless: set[TopicPartition] = set()
@@ -623,12 +621,6 @@ class KafkaConsumer(PartingRole, AbandonedRole):
             for key in requests:
                 self._handed.pop(key, None)
                 self._dropped.discard(key)
-
-    def _cursor_key(self, key: TopicPartition) -> TopicPartition:
-        """Return the key; raises Revoked where that partition is not assigned."""
-        if key not in self._fetcher.plan.cursors and key not in self._fetcher.placing.waiting:
-            raise Revoked(f"{key[0]}[{key[1]}] is not assigned to this consumer", partitions=(key,))
-        return key
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:

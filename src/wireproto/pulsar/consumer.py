@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from wireproto._codec import decode_pulsar
 from wireproto.errors import BrokerError, OptionError, Revoked, TransportError, UsageError, WireprotoError
 from wireproto.flow.parting import PartingRole
-from wireproto.flow.resolve import Request, shown
+from wireproto.flow.resolve import Request, all_assigned, named, shown
 from wireproto.net.task import NEVER, Steps, operation, steps
 from wireproto.position import AtTime, Earliest, Latest, MessageId, Position, TopicPartition, Where, places
 from wireproto.records import Batch
@@ -255,8 +255,8 @@ class PulsarConsumer(PartingRole):
         Raises:
             Revoked: names the partitions that another member reads now, or has read since poll returned from them: that is delivered again.
                 The others are committed.
-            OptionError: a partition is not read by this consumer, or a position is not Pulsar's, or lies within a batch that poll did not
-                return.
+            OptionError: a partition is not read by this consumer, or a position is not Pulsar's, or lies in another partition, or within a
+                batch that poll did not return; nothing is committed.
             TimedOut: not all was acknowledged in time. PulsarError: a broker refuses.
         """
         positions = places(positions, "commit")
@@ -272,18 +272,11 @@ class PulsarConsumer(PartingRole):
 
     def _commit(self, positions: dict[TopicPartition, Position] | None, deadline: float) -> Steps[None]:
         self._take_in_stored()
-        parts = self._parts()
         everything = positions is None
         self._saved_at = time.monotonic()
-        positions = self._handed() if positions is None else positions
-        for owner in positions:
-            if owner not in parts:
-                raise OptionError(f"partition {owner[1]} of {owner[0]!r} is not read by this consumer")
         lost: set[TopicPartition] = set()
-        for owner, position in positions.items():
-            if not isinstance(position, MessageId):
-                raise OptionError(f"a Pulsar position is ledger:entry:index, not {position!r}")
-            part = parts[owner]
+        for part, position in self._targets(self._handed() if positions is None else positions):
+            owner = part.owner
             yield from self._stream.attached(part, deadline)
             feeds, log = (yield from self._feeds(part, deadline)), self._log(owner)
             if not feeds or (everything and log.handed != position):  # it began again meanwhile
@@ -424,13 +417,15 @@ class PulsarConsumer(PartingRole):
     def _targets(self, positions: Mapping[TopicPartition, Position]) -> list[tuple[PartitionConsumer, MessageId]]:
         """Return what is to be committed, by partition; raises OptionError where a position cannot be."""
         parts, found = self._parts(), []
-        for owner, position in positions.items():
+        here = resolver(parts)
+        for key, position in positions.items():
+            owner = here.normal(key)
             if owner not in parts:
-                raise OptionError(f"partition {owner[1]} of {owner[0]!r} is not read by this consumer")
-            if not isinstance(position, MessageId):
-                raise OptionError(f"a Pulsar position is ledger:entry:index, not {position!r}")
-            self._log(owner).target(position)
-            found.append((parts[owner], position))
+                raise OptionError(f"partition {key[1]} of {key[0]!r} is not read by this consumer", topic=key[0])
+            place = here.position(owner, position, "commit")
+            assert isinstance(place, MessageId)
+            self._log(owner).target(place)
+            found.append((parts[owner], place))
         return found
 
     def _lost_to(self, turn: AckingTransaction, lost: Iterable[TopicPartition]) -> WireprotoError:
@@ -503,7 +498,7 @@ class PulsarConsumer(PartingRole):
             partitions: (topic, partition) pairs.
 
         Raises:
-            Revoked: this consumer does not read one of them; those before it are paused.
+            Revoked: this consumer does not read one of them; none is paused.
         """
         self._set_paused(partitions, True)
 
@@ -514,16 +509,14 @@ class PulsarConsumer(PartingRole):
             partitions: (topic, partition) pairs.
 
         Raises:
-            Revoked: this consumer does not read one of them; those before it are resumed.
+            Revoked: this consumer does not read one of them; none is resumed.
         """
         self._set_paused(partitions, False)
 
     def _set_paused(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
-        parts = self._parts()
         with self._only:
-            for owner in partitions:
-                if owner not in parts:
-                    raise Revoked(f"{owner[0]}[{owner[1]}] is not assigned to this consumer", partitions=(owner,))
+            parts = self._parts()
+            for owner in all_assigned(partitions, parts):
                 parts[owner].paused = paused
                 if not paused:
                     parts[owner].flow()
@@ -538,13 +531,15 @@ class PulsarConsumer(PartingRole):
 
         Raises:
             DataLoss: a position lies in a deleted ledger, and the option `reset` is ``"raise"``; nothing is moved.
-            OptionError: `where` is no place, or names a partition that is not read here.
+            Revoked: a partition is not read by this consumer. OptionError: `where` is no place.
             TimedOut: not all partitions were moved and open again in time. PulsarError: a broker refuses.
         """
         with self._only:
             deadline = deadline_after(timeout)
             parts = self._parts()
-            requests = dict(resolver(parts).requests(where, parts, "seek"))
+            here = resolver(parts)
+            all_assigned(map(here.normal, named(where) or ()), parts)
+            requests = dict(here.requests(where, parts, "seek"))
             kept = {owner: part.name for owner, part in parts.items() if part.kept}
             firsts = yield from first_ledgers(self._cluster, kept, requests, deadline)
             for key, place in requests.items():

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 from wireproto.errors import OptionError, Revoked, WireprotoError
 from wireproto.flow.parting import PartingRole
+from wireproto.flow.resolve import all_assigned, named
 from wireproto.net.task import NEVER, operation
-from wireproto.position import EARLIEST, LATEST, Earliest, LogOffset, Position, TopicPartition, Where, places
+from wireproto.position import EARLIEST, LATEST, AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, Where, places
 
 from ..deadlines import deadline_after
 from .assignment import Assignment
@@ -279,7 +280,7 @@ class RocketConsumer(PartingRole):
         Args:
             partitions: assigned ones.
         Raises:
-            Revoked: one is not assigned to this consumer.
+            Revoked: one is not assigned to this consumer; none is paused.
         """
         self._pause(partitions, True)
 
@@ -289,15 +290,13 @@ class RocketConsumer(PartingRole):
         Args:
             partitions: assigned ones.
         Raises:
-            Revoked: one is not assigned to this consumer.
+            Revoked: one is not assigned to this consumer; none is resumed.
         """
         self._pause(partitions, False)
 
     def _pause(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
         with self._only:
-            for key in partitions:
-                if key not in self._assignment.queues:
-                    raise Revoked(f"{key[0]}[{key[1]}] is not assigned to this consumer", partitions=(key,))
+            for key in all_assigned(partitions, self._assignment.queues):
                 self._assignment.pause(key, paused)
 
     @operation
@@ -305,26 +304,28 @@ class RocketConsumer(PartingRole):
         """Continue from there, in the assigned partitions (and of these, in those that `where` names); commits nothing.
 
         Args:
-            where: EARLIEST, LATEST, AtTime (milliseconds since 1970), a position, or a mapping of positions. timeout: seconds.
+            where: EARLIEST, LATEST, AtTime (milliseconds since 1970), a position, or a mapping of these by partition. timeout: seconds.
         Raises:
-            OptionError: a partition that is not assigned to this consumer, or no position.
+            Revoked: a partition is not assigned to this consumer. OptionError: no position. None was moved.
             TransportError, TimedOut: a broker does not answer. BrokerError: a broker refuses. None was moved.
             ConcurrentUse: another thread is in a call. Closed: the role or the client was closed.
         """
         with self._only:
             deadline = deadline_after(timeout)
             assignment = self._assignment
-            if isinstance(where, Position):
-                where = {(where.topic, where.partition): where}
-            if isinstance(where, Mapping):
-                found = yield from assignment.own(where, deadline)
-                if missing := found.keys() - assignment.queues.keys():
-                    raise OptionError(f"not assigned to this consumer: {sorted(missing)}")
-            else:
+            given = named(where)
+            if given is None:
                 PLACES.requests(where, (), "seek")  # for its checks
-                found = yield from assignment.where(where, deadline)
+                requests = dict.fromkeys(assignment.asked_for(), cast("Earliest | Latest | AtTime", where))
+                found: dict[TopicPartition, int] = {}
+            else:
+                requests = {key: at for key, at in given.items() if isinstance(at, Earliest | Latest | AtTime)}
+                found = yield from assignment.own({key: at for key, at in given.items() if key not in requests}, deadline)
+                all_assigned([*found, *requests], assignment.queues)
+            for at in set(requests.values()):
+                found |= yield from assignment.where(at, deadline, {key for key, other in requests.items() if other == at})
             for key, offset in found.items():
-                assignment.fetcher.seek(key, offset, earliest=isinstance(where, Earliest))
+                assignment.fetcher.seek(key, offset, earliest=isinstance(requests.get(key), Earliest))
                 self._uncommitted.pop(key, None)
                 self._revoked.discard(key)
                 self._reset.discard(key)
