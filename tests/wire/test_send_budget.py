@@ -15,7 +15,7 @@ import wireproto
 from patience import KEPT, until
 from wireproto._codec import Columns
 from wireproto.devbroker import DevBroker
-from wireproto.errors import BufferFull, Closed, OptionError, TimedOut
+from wireproto.errors import BufferFull, Closed, OptionError, TimedOut, ValueUnsupported
 
 PROTOCOLS = ("kafka", "pulsar", "rocketmq", "zookeeper")
 LINGERING = ("kafka", "pulsar", "rocketmq")
@@ -116,10 +116,24 @@ def test_many_records_at_a_time_keep_the_bound(broker: DevBroker, client: Any, p
     outs = producers(client, 2)
     silent(broker, protocol)
     rows = Columns.from_rows([bytes(1000)] * 500)
+    counts = []
     for out in outs:
-        with pytest.raises(BufferFull):
+        with pytest.raises(BufferFull) as caught:
             out.send_batch(rows, timeout=0.1)
+        counts.append(sum((caught.value.taken or {}).values()))
+        assert counts[-1] == out.unsettled(), "the error counts the rows that were taken"
+    assert counts[0] > 0
     assert 0 < used(client) <= BOUND
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_of_many_records_with_one_that_is_too_large_none_is_taken(client: Any, protocol: str) -> None:
+    (out,) = producers(client, 1)
+    with pytest.raises(ValueUnsupported) as caught:
+        out.send_batch(Columns.from_rows([b"small", bytes(60 << 20)]), timeout=SECONDS)
+    assert not caught.value.taken
+    assert used(client) == 0
+    out.flush(SECONDS)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -20,6 +20,7 @@ from wireproto.net.task import Steps, operation
 
 from .async_hooks import AsyncHooks
 from .parts import Parts, found
+from .taken_rows import add_taken
 from .unacked_warning import Sends
 from .unreported_errors import UnreportedErrors
 
@@ -186,7 +187,7 @@ class BatchProducer(ProducerCore, Sends):
             for number, rows, picked in self._portions(table, partition):
                 yield from self._put_rows(number, rows, picked, deadline, last, taken)
         except WireprotoError as why:
-            _add_taken(why, taken, len(table))
+            add_taken(why, taken, len(table))
             raise
         finally:
             if not self._linger:
@@ -402,11 +403,3 @@ class BatchProducer(ProducerCore, Sends):
 
     def _leave(self) -> None:
         """Release what the protocol keeps for the producer, without waiting."""
-
-
-def _add_taken(why: WireprotoError, taken: dict[int, int], rows: int) -> None:
-    """Add to the error that ends a `send_batch` how many rows were taken, so that a caller does not send these twice unknowingly."""
-    if taken:
-        why.taken = taken
-        shares = ", ".join(f"{count} of partition {number}" if number >= 0 else f"{count} of none" for number, count in taken.items())
-        why.text += f"; of the {rows} rows {sum(taken.values())} were taken before, the first {shares}, and are sent"

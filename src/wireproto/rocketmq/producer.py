@@ -27,6 +27,7 @@ from wireproto.compression import compress
 from wireproto.errors import OptionError, TimedOut, ValueUnsupported, WireprotoError
 from wireproto.flow.async_hooks import AsyncHooks
 from wireproto.flow.producer import BatchProducer
+from wireproto.flow.taken_rows import add_taken
 from wireproto.net.task import operation
 from wireproto.position import QueueOffset
 
@@ -141,7 +142,8 @@ class RocketProducer(RocketProducerCore, BatchProducer):
             a receipt for the last record of each command that they are sent in, in order.
         Raises:
             ValueUnsupported: a row cannot be sent; none was taken. OptionError: there is no such partition.
-            BufferFull: no room within `timeout` for the rest; rows before it were taken and are sent, and the error does not count them.
+            BufferFull: no room within `timeout` for the rest. Its `taken` maps each partition to the number of its first rows that were taken
+                (-1: rows for any queue); those are sent all the same.
             Closed: the producer or the client was closed.
         """
         deadline = deadline_after(timeout)
@@ -152,20 +154,27 @@ class RocketProducer(RocketProducerCore, BatchProducer):
         by_key = partition is None and table.partitions() is None and "key" in table.columns
         route = self._routing.route
         last: dict[int, tuple[RocketBatch, int]] = {}
-        for number, rows in route.shares(table, partition, len(self._routing.queues)):
-            start = 0
-            while start < len(rows):
-                share = self._charged(rows, start)
-                yield from self._account.taking(share, deadline)
-                used = 0
-                try:
-                    with self._lock:
-                        taken, used, batch, index = self._take_rows(number, rows, start, share, route if by_key else None)
-                finally:
-                    self._account.give(share - used)
-                start += taken
-                last[batch.serial] = batch, index
-                self._set_off(batch, index + 1 - taken)
+        counts: dict[int, int] = {}
+        try:
+            for number, rows in route.shares(table, partition, len(self._routing.queues)):
+                key = -1 if number is None else number
+                start = 0
+                while start < len(rows):
+                    share = self._charged(rows, start)
+                    yield from self._account.taking(share, deadline)
+                    used = 0
+                    try:
+                        with self._lock:
+                            taken, used, batch, index = self._take_rows(number, rows, start, share, route if by_key else None)
+                    finally:
+                        self._account.give(share - used)
+                    start += taken
+                    counts[key] = start
+                    last[batch.serial] = batch, index
+                    self._set_off(batch, index + 1 - taken)
+        except WireprotoError as why:
+            add_taken(why, counts, len(table))
+            raise
         return [self._receipt(batch, index) for batch, index in last.values()]
 
     def _charged(self, rows: Columns, start: int) -> int:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Self
 from .._codec import BriefLock
 from ..deadlines import deadline_after
 from ..errors import BrokerError, BufferFull, Closed, Disconnected, TimedOut, ValueUnsupported, WireprotoError
+from ..flow.taken_rows import add_taken
 from ..flow.unacked_warning import Sends
 from ..flow.unreported_errors import UnreportedErrors
 from ..net.task import NEVER, Steps, after, operation, steps
@@ -240,7 +241,8 @@ class QueueProducer(Sends):
             partition: None or 0. timeout: seconds to wait for room in the send buffer.
 
         Raises:
-            ValueUnsupported: a row cannot be sent. BufferFull: no room in time for the rest; the rows before are sent. Closed.
+            ValueUnsupported: a row cannot be sent; none was taken. BufferFull: no room in time for the rest; its `taken` has the number of the
+                first rows that were taken, and are sent. Closed.
         """
         from .._codec import Columns
 
@@ -250,10 +252,18 @@ class QueueProducer(Sends):
         partitions: Sequence[int | None] = batch.partitions() or [partition] * len(batch)
         for index, key in enumerate(keys):
             self._refuse(key, headers[index], None, partitions[index])
-        receipt = None
-        for value in batch.values():
-            receipt = yield from self.sending(value, partition=partition, timeout=max(deadline - time.monotonic(), 0.0))
-        return [] if receipt is None else [receipt]
+        receipts = [self._record(value, None, None, None, partition) for value in batch.values()]
+        count = 0
+        try:
+            for receipt in receipts:
+                if not self._taken(receipt):
+                    yield from self._account.taking(receipt.size, deadline)
+                    self._put(receipt)
+                count += 1
+        except WireprotoError as why:
+            add_taken(why, {-1 if partition is None else partition: count} if count else {}, len(batch))
+            raise
+        return receipts[-1:]
 
     @operation
     def flush(self, timeout: float = 30.0) -> Steps[None]:
