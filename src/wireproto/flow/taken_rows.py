@@ -8,7 +8,7 @@ from wireproto.errors import WireprotoError
 
 
 def add_taken(why: WireprotoError, taken: Mapping[int, int], rows: int) -> None:
-    """Set `taken` of an error that ends a `send_batch`, and say it in its text, so that a caller does not send these rows twice unknowingly.
+    """Set `taken` of an error that ends a `send_batch`, and say it in its text, so that a caller does not send these rows twice.
 
     Args:
         why: the error. taken: number of rows that were taken, by partition; -1: rows without one. rows: number of all rows.

@@ -142,8 +142,8 @@ class RocketProducer(RocketProducerCore, BatchProducer):
             a receipt for the last record of each command that they are sent in, in order.
         Raises:
             ValueUnsupported: a row cannot be sent; none was taken. OptionError: there is no such partition.
-            BufferFull: no room within `timeout` for the rest. Its `taken` maps each partition to the number of its first rows that were taken
-                (-1: rows for any queue); those are sent all the same.
+            BufferFull: no room within `timeout` for the rest. Its `taken` maps each partition to the number of its first rows that were
+                taken (-1: rows for any queue); those are sent all the same.
             Closed: the producer or the client was closed.
         """
         deadline = deadline_after(timeout)

@@ -241,8 +241,8 @@ class QueueProducer(Sends):
             partition: None or 0. timeout: seconds to wait for room in the send buffer.
 
         Raises:
-            ValueUnsupported: a row cannot be sent; none was taken. BufferFull: no room in time for the rest; its `taken` has the number of the
-                first rows that were taken, and are sent. Closed.
+            ValueUnsupported: a row cannot be sent; none was taken. BufferFull: no room in time for the rest; its `taken` has the number of
+                the first rows that were taken, and are sent. Closed.
         """
         from .._codec import Columns
 
