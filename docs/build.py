@@ -2,7 +2,8 @@
 
     python docs/build.py [--check]
 
-A table stands between ``<!-- options:NAME -->`` and ``<!-- end -->``; NAME is ``common`` or a protocol.
+A table stands between ``<!-- options:NAME -->`` and ``<!-- end -->``; NAME is ``common`` or a protocol. Between ``<!-- names:NAME -->`` and
+``<!-- end -->`` stand other clients' options with what to use in place of them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from wireproto.net.options import CommonOptions
 from wireproto.protocols import find
 
 HERE = Path(__file__).parent
-_MARK = re.compile(r"(<!-- options:(\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_MARK = re.compile(r"(<!-- (options|names):(\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def kind_of(name: str) -> type[CommonOptions]:
@@ -55,6 +56,15 @@ def table(name: str) -> str:
     return "\n".join(rows) + "\n"
 
 
+def names(name: str) -> str:
+    """Options of other clients of a protocol, and what to use in place of each; names with the same answer share a row."""
+    rows: dict[str, list[str]] = {}
+    for theirs, advice in kind_of(name).PEER_NAMES.items():
+        rows.setdefault(advice, []).append(f"`{theirs}`")
+    lines = [f"| {', '.join(theirs)} | {advice} |" for advice, theirs in rows.items()]
+    return "\n".join(["| another client's option | here |", "|---|---|", *lines]) + "\n"
+
+
 def plain(field: dataclasses.Field[Any]) -> str:
     """A default as a reader would write it."""
     value = field.default
@@ -68,7 +78,8 @@ def plain(field: dataclasses.Field[Any]) -> str:
 
 
 def filled(page: str) -> str:
-    return _MARK.sub(lambda found: f"{found[1]}{table(found[2])}{found[3]}", page)
+    made = {"options": table, "names": names}
+    return _MARK.sub(lambda found: f"{found[1]}{made[found[2]](found[3])}{found[4]}", page)
 
 
 def main() -> int:

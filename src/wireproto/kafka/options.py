@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 from ..errors import OptionError
 from ..net.options import CommonOptions
 from ..position import TopicPartition
+from .peer_names import NAMES
 
 Partitioner = Callable[[bytes | None, int], int]
 
@@ -78,6 +79,7 @@ class KafkaOptions(CommonOptions):
         auto_commit_interval: seconds between such commits; 0: in every poll.
     """
 
+    PEER_NAMES: ClassVar[Mapping[str, str]] = NAMES
     ROLES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "producer": _SENDING,
         "reader": (*_READING, "partitions"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -53,6 +54,8 @@ class CommonOptions:
 
     ROLES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """The options that each role takes, by the name of the client's method that makes it; the others are the client's alone."""
+    PEER_NAMES: ClassVar[Mapping[str, str]] = {}
+    """What to use in place of an option of another client of the protocol, by that client's name for it, as `plain_name` writes it."""
 
     timeout: float = 30.0
     connect_timeout: float = 10.0
@@ -90,7 +93,8 @@ class CommonOptions:
             url: its parameters, userinfo and TLS form are read. keywords: option values, typed or as text.
 
         Raises:
-            OptionError: an unknown name (near matches are named), or a value of the wrong type.
+            OptionError: an unknown name (the text says what to use in place of another client's option, or names near matches), or a value
+                of the wrong type.
         """
         values: dict[str, Any] = {}
         if url.tls:
@@ -110,7 +114,7 @@ class CommonOptions:
             for name, value in layer.items():
                 name = name.replace("-", "_")
                 if name not in wanted:
-                    raise OptionError(f"there is no option {name!r}{_near(name, wanted)}")
+                    raise OptionError(f"there is no option {name!r}{cls._instead(name, wanted)}")
                 values[name] = convert(name, value, wanted[name])
         return cls(**values)
 
@@ -133,9 +137,18 @@ class CommonOptions:
             if name not in known:
                 others = [other for other, names in self.ROLES.items() if name in names]
                 owner = f"; it is an option of a {' or '.join(others)}" if others else "; it is the client's" if name in kinds else ""
-                raise OptionError(f"a {role} has no option {written!r}{owner or _near(name, known)}")
+                raise OptionError(f"a {role} has no option {written!r}{owner or self._instead(name, known)}")
             values[name] = convert(name, value, kinds[name])
         return dataclasses.replace(self, **values)
+
+    @classmethod
+    def _instead(cls, name: str, known: Iterable[str]) -> str:
+        """Return the end of an error's text: what to use in place of an unknown option."""
+        advice = cls.PEER_NAMES.get(plain_name(name))
+        if advice:
+            return f": {advice}"
+        near = difflib.get_close_matches(name, list(known), 3, 0.6)
+        return f"; did you mean {' or '.join(near)}?" if near else ""
 
     def tls_options(self) -> TlsOptions | None:
         """Return the options of TLS, or None when TLS is off."""
@@ -156,9 +169,9 @@ class CommonOptions:
         )
 
 
-def _near(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), 3, 0.6)
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+def plain_name(name: str) -> str:
+    """Write an option's name as keys of `PEER_NAMES` are written: ``session.timeout.ms`` and ``sessionTimeoutMs`` as session_timeout_ms."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).replace(".", "_").replace("-", "_").lower()
 
 
 def hints(cls: type[Any]) -> Mapping[str, Any]:

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 from wireproto.errors import OptionError
 from wireproto.net.options import CommonOptions
 
+from .peer_names import NAMES
+
 SEQUENCES: Final = 1 << 63
 """Number of sequence ids: brokers read them as signed 64-bit numbers."""
 _SENDING: Final = (
@@ -69,6 +71,7 @@ class PulsarOptions(CommonOptions):
         auto_commit_interval: seconds between such commits; 0: in every poll.
     """
 
+    PEER_NAMES: ClassVar[Mapping[str, str]] = NAMES
     ROLES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "producer": (*_SENDING, "first_sequence", "access_mode", "topic_epoch"),
         "transactions": (*_SENDING, "transaction_timeout"),

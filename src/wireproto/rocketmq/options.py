@@ -14,6 +14,8 @@ from wireproto.auth.secrets import Secret
 from wireproto.errors import OptionError
 from wireproto.net.options import CommonOptions
 
+from .peer_names import NAMES
+
 _READING: Final = (
     *("pull_ahead", "pull_suspend", "batch_bytes", "min_bytes", "reset", "check_crc", "on_corrupt", "decompress_limit"),
     *("recovery_timeout", "timeout"),
@@ -71,6 +73,7 @@ class RocketOptions(CommonOptions):
         max_unacked: messages in hand and not ended, above which `receive` waits.
     """
 
+    PEER_NAMES: ClassVar[Mapping[str, str]] = NAMES
     ROLES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "producer": (
             *("group", "compression", "compress_above", "max_message_size", "delivery_timeout", "linger", "batch_size", "max_in_flight"),

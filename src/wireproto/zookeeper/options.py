@@ -10,6 +10,7 @@ from ..errors import OptionError
 from ..net.options import CommonOptions
 from .acl import NAMED
 from .messages import ACL
+from .peer_names import NAMES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,7 @@ class ZooKeeperOptions(CommonOptions):
         repeat: send again what a lost connection left unanswered, so that it may be in the queue twice.
     """
 
+    PEER_NAMES: ClassVar[Mapping[str, str]] = NAMES
     ROLES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "producer": ("priority", "delivery_timeout", "repeat", "acl", "timeout"),
         "reader": ("timeout",),
