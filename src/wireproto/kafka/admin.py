@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from .. import arguments
 from ..deadlines import deadline_after
 from ..errors import BrokerError, UnsupportedVersion, WireprotoError
 from ..flow.beside import answers
@@ -95,6 +96,7 @@ class KafkaAdmin(TransactionAdmin, Closing):
             UnknownTopicOrPartition: there is no such topic, after `unknown_topic_timeout` seconds.
             TimedOut, Unreachable, AuthError, Closed: see the module.
         """
+        arguments.text("topic", topic)
         return self._info((yield from self._cluster.looking_up(topic, deadline_after(timeout))))
 
     @operation
@@ -110,6 +112,8 @@ class KafkaAdmin(TransactionAdmin, Closing):
             UnknownTopicOrPartition: there is no topic of a name, which is the error's `topic`.
             TimedOut, Unreachable, AuthError, Closed: see the module.
         """
+        if topics is not None:
+            topics = arguments.texts("topics", topics)
         deadline = deadline_after(timeout)
         names = None if topics is None else sorted(set(topics))
         if names != []:
@@ -149,6 +153,7 @@ class KafkaAdmin(TransactionAdmin, Closing):
                 does not answer in time. UnsupportedVersion: a broker is older than 1.0. `known` has what the other leaders answered.
             AuthError, Closed: see the module.
         """
+        topics = arguments.texts("topics", topics)
         cluster, deadline = self._cluster, deadline_after(timeout)
         keys: list[TopicPartition] = []
         for topic in sorted(set(topics)):
@@ -199,6 +204,11 @@ class KafkaAdmin(TransactionAdmin, Closing):
             TopicAlreadyExists, InvalidTopic, PolicyViolation … as the broker answers.
             TimedOut, LeaderNotAvailable: not usable in time; it may have been created. Unreachable, AuthError, Closed: see the module.
         """
+        arguments.text("topic", topic)
+        arguments.number("partitions", partitions, -(1 << 31))
+        config = arguments.settings(config)
+        if replication is not None:
+            arguments.number("replication", replication, -1, 0x7FFF)
         deadline = deadline_after(timeout)
 
         def make(version: int) -> CreateTopicsRequest:
@@ -237,6 +247,7 @@ class KafkaAdmin(TransactionAdmin, Closing):
             UnknownTopicOrPartition: there is no such topic.
             TimedOut, LeaderNotAvailable: it is still listed when time is over. Unreachable, AuthError, Closed: see the module.
         """
+        arguments.text("topic", topic)
         deadline = deadline_after(timeout)
         cluster = self._cluster
 
@@ -287,6 +298,11 @@ class KafkaAdmin(TransactionAdmin, Closing):
             TransportError: a leader does not answer; `known` has those that the others answered, without times.
             AuthError, Closed: see the module.
         """
+        topic = topic if isinstance(topic, str) else arguments.texts("topic", topic, one=True)
+        if isinstance(at, Mapping):
+            arguments.by_partition("at", at)
+        arguments.numbers("partitions", partitions)
+        arguments.truth("committed", committed)
         deadline = deadline_after(timeout)
         names = [topic] if isinstance(topic, str) else sorted(set(topic))
         asked = named(at)
@@ -335,6 +351,7 @@ class KafkaAdmin(TransactionAdmin, Closing):
             GroupIdNotFound: there is no such group, also where the broker (before DescribeGroups v6) calls it ``Dead``.
             TimedOut, Unreachable, AuthError, Closed: see the module.
         """
+        arguments.text("group", group)
         deadline = deadline_after(timeout)
         try:
             return (yield from self._classic_group(group, deadline))
@@ -404,6 +421,8 @@ class KafkaAdmin(TransactionAdmin, Closing):
             UnknownTopicOrPartition: there is no such topic. BrokerError: the coordinator refuses.
             TimedOut, Unreachable, AuthError, Closed: see the module.
         """
+        arguments.text("group", group)
+        arguments.text("topic", topic)
         cluster, deadline = self._cluster, deadline_after(timeout)
         entry = yield from cluster.looking_up(topic, deadline)
         keys = [(topic, number) for number in entry.partitions]
@@ -428,6 +447,8 @@ class KafkaAdmin(TransactionAdmin, Closing):
             UnknownMemberId: the group has members, and only they may commit. OptionError: a place is no position in its partition.
             TimedOut, Unreachable, AuthError, Closed: see the module.
         """
+        arguments.text("group", group)
+        arguments.by_partition("places", places)
         cluster, deadline = self._cluster, deadline_after(timeout)
         wanted = {key: positions.offset_in(key, place, "commit") for key, place in places.items()}
         codes = yield from offsets.committing(cluster, group, wanted, deadline, to=cluster.to_coordinator(group), ours=_GONE)

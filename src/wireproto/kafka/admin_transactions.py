@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from .. import arguments
 from ..deadlines import deadline_after
 from ..errors import BrokerError, OptionError, TimedOut, UnsupportedVersion, UsageError, ValueUnsupported, WireprotoError
 from ..net.task import Steps, operation
@@ -122,6 +123,10 @@ class ProducerInfo:
     transaction_start: int | None
 
 
+_LONGEST = (1 << 63) // 1000
+"""Seconds, the end of what the filter of durations can carry."""
+
+
 class TransactionAdmin:
     """What `KafkaAdmin` offers for transactions. Needs Kafka 3.0 or later; older brokers: UnsupportedVersion.
 
@@ -154,6 +159,14 @@ class TransactionAdmin:
             CoordinatorNotAvailable: for all of `timeout` no node considered itself the coordinator of some ids; only noticed where we may
                 describe the topic of the states. TimedOut, Unreachable, AuthError, Closed.
         """
+        states = arguments.texts("states", states, one=True)
+        if isinstance(producer_ids, str | bytes) or not isinstance(producer_ids, Iterable):
+            raise OptionError(f"producer_ids is several numbers, not {producer_ids!r}")
+        producer_ids = [arguments.number("each of producer_ids", one, -(1 << 63), (1 << 63) - 1) for one in producer_ids]
+        if longer_than is not None and (type(longer_than) not in (int, float) or not 0 <= longer_than < _LONGEST):
+            raise OptionError(f"longer_than is None, or seconds from 0, not {longer_than!r}")
+        if pattern is not None:
+            arguments.text("pattern", pattern)
         cluster, deadline = self._cluster, deadline_after(timeout)
         request = ListTransactionsRequest(
             state_filters=(states,) if isinstance(states, str) else tuple(states),
@@ -239,6 +252,7 @@ class TransactionAdmin:
             CoordinatorNotAvailable: an id has no coordinator. TransportError: a coordinator does not answer in time. `known` has by id what
                 the others answered. UnsupportedVersion, Closed.
         """
+        names = arguments.texts("names", names, one=True)
         cluster, deadline = self._cluster, deadline_after(timeout)
         wanted = [names] if isinstance(names, str) else sorted(set(names))
         found: dict[str, TransactionInfo] = {}
@@ -284,6 +298,7 @@ class TransactionAdmin:
         Raises:
             TimedOut: not all have ended; call again. AuthError, Unreachable, Closed.
         """
+        arguments.truth("commit", commit)
         deadline = deadline_after(timeout)
         otherwise: dict[OpenTransaction, BrokerError] = {}
 
@@ -306,6 +321,7 @@ class TransactionAdmin:
         Raises:
             TimedOut: not all are fenced; call again. AuthError, Unreachable, Closed.
         """
+        names = arguments.texts("names", names, one=True)
         deadline = deadline_after(timeout)
         entries = [names] if isinstance(names, str) else sorted(set(names))
 
@@ -347,6 +363,8 @@ class TransactionAdmin:
             LeaderNotAvailable: a partition has no leader, which the error names. TransportError: a leader does not answer in time. `known`
                 has what the others answered.
         """
+        topic = topic if isinstance(topic, str) else arguments.texts("topic", topic, one=True)
+        arguments.numbers("partitions", partitions)
         cluster, deadline = self._cluster, deadline_after(timeout)
         names = [topic] if isinstance(topic, str) else sorted(set(topic))
         keys: list[TopicPartition] = []

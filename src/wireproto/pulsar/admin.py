@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
+from wireproto import arguments
 from wireproto.errors import OptionError, WireprotoError
 from wireproto.flow.beside import each, whole
 from wireproto.net.closing import Closing
@@ -77,6 +78,7 @@ class PulsarAdmin(Closing):
         Raises:
             TimedOut: no answer in time. PulsarError: the broker refuses.
         """
+        _check_namespace(namespace)
         deadline = deadline_after(timeout)
         found = set((yield from self._cluster.retrying(lambda: self._cluster.lookup.listing(namespace, deadline), deadline)))
         if self._http.available:
@@ -95,6 +97,7 @@ class PulsarAdmin(Closing):
             TransportError, PulsarError: the broker of a partition cannot be found; the error names that partition, and `known` has the
                 others.
         """
+        arguments.text("topic", topic)
         deadline = deadline_after(timeout)
         cluster = self._cluster
         names = yield from cluster.naming(topic, deadline, create=False)
@@ -133,10 +136,11 @@ class PulsarAdmin(Closing):
             OptionError: the client has no admin URL, or `partitions` is negative.
             TimedOut: not done in time, or a new partition has no broker yet.
         """
+        arguments.text("topic", topic)
+        arguments.number("partitions", partitions, 0)
+        config = arguments.settings(config)
         deadline = deadline_after(timeout)
         name = parse_topic(topic)
-        if partitions < 0:
-            raise OptionError("partitions must not be negative")
         path = f"{name.rest}/partitions" if partitions else name.rest
         body: Any = partitions or None
         if config:
@@ -157,6 +161,7 @@ class PulsarAdmin(Closing):
         Raises:
             TopicNotFound: there is no such topic. OptionError: the client has no admin URL. TimedOut: not done in time.
         """
+        arguments.text("topic", topic)
         deadline = deadline_after(timeout)
         name = parse_topic(topic)
         names = yield from self._cluster.naming(topic, deadline, create=False)
@@ -180,6 +185,10 @@ class PulsarAdmin(Closing):
             TopicNotFound: there is no such topic.
             TransportError: a broker does not answer; `known` has the positions that the others answered.
         """
+        arguments.text("topic", topic)
+        if isinstance(at, Mapping):
+            arguments.by_partition("at", at)
+        arguments.numbers("partitions", partitions)
         deadline = deadline_after(timeout)
         names = dict((yield from self._cluster.naming(topic, deadline, create=False)))
         keys = [(topic, number) for number in names if partitions is None or number in partitions]
@@ -199,6 +208,7 @@ class PulsarAdmin(Closing):
             TransportError, PulsarError: a topic gives no answer; the error names it, and `known` has the subscriptions of the others by
                 topic.
         """
+        _check_namespace(namespace)
         deadline = deadline_after(timeout)
         topics = yield from steps(self.list_topics)(namespace=namespace, timeout=timeout)
         asked = {(topic, -1): self._http.get(f"{parse_topic(topic).rest}/subscriptions", deadline, topic=topic) for topic in topics}
@@ -235,6 +245,8 @@ class PulsarAdmin(Closing):
             TransportError, PulsarError: a partition gives no answer; the error names it, and `known` has what the others say of the
                 subscription.
         """
+        arguments.text("group", group)
+        _check_namespace(namespace)
         deadline = deadline_after(timeout)
         every = topic is None
         topics = [topic] if topic is not None else (yield from steps(self.list_topics)(namespace=namespace, timeout=timeout))
@@ -263,6 +275,8 @@ class PulsarAdmin(Closing):
             TransportError, PulsarError: a partition gives no answer. Any error names the partition, and `known` has the positions of the
                 others.
         """
+        arguments.text("group", group)
+        arguments.text("topic", topic)
         deadline = deadline_after(timeout)
 
         def ask(number: int, name: str) -> Steps[MessageId]:
@@ -295,6 +309,8 @@ class PulsarAdmin(Closing):
             ConsumerBusy: it has members, which alone may acknowledge. TopicNotFound: there is no such topic.
             OptionError: a position is not Pulsar's, or there is no such partition. TimedOut: not all was acknowledged in time.
         """
+        arguments.text("group", group)
+        arguments.by_partition("places", places)
         pinned = PinnedSubscription(self._cluster, group)
         deadline = deadline_after(timeout)
         try:
@@ -319,6 +335,9 @@ class PulsarAdmin(Closing):
         Raises:
             TopicNotFound: there is no such topic. OptionError: the client has no admin URL. TimedOut: no answer in time.
         """
+        arguments.text("group", group)
+        if not isinstance(position, MessageId):
+            raise OptionError(f"position is a MessageId, not {position!r}")
         return (yield from self._http.create_subscription(group, parse_topic(name), position, deadline_after(timeout)))
 
     @operation
@@ -349,6 +368,8 @@ class PulsarAdmin(Closing):
         Raises:
             OptionError: the client has no admin URL. TopicNotFound: there is no such namespace. TimedOut: no answer in time.
         """
+        _check_namespace(namespace)
+        arguments.truth("enabled", enabled)
         tenant, _, name = namespace.partition("/")
         path = f"namespaces/{quote(tenant, safe='')}/{quote(name, safe='')}/deduplication"
         yield from self._http.call("POST", path, deadline_after(timeout), enabled)
@@ -364,6 +385,8 @@ class PulsarAdmin(Closing):
         Raises:
             TopicNotFound: there is no such topic. OptionError: the client has no admin URL. TimedOut: no answer in time.
         """
+        arguments.text("topic", topic)
+        arguments.number("partition", partition, -1)
         name = parse_topic(parse_topic(topic).of_partition(partition))
         stats = yield from self._http.get(f"{name.rest}/internalStats", deadline_after(timeout), topic=topic)
         found = {int(one["ledgerId"]): int(one["entries"]) for one in stats.get("ledgers", [])}
@@ -396,6 +419,7 @@ class PulsarAdmin(Closing):
             TimedOut: not all have ended. NotAllowedError: the cluster has no transactions. AuthError: a coordinator refuses the
                 credentials.
         """
+        arguments.truth("commit", commit)
         from .coordinators import OVER, Coordinators
 
         deadline, coordinators = deadline_after(timeout), Coordinators(self._cluster)
@@ -447,6 +471,13 @@ class PulsarAdmin(Closing):
             Nothing.
         """
         self._http.close()
+
+
+def _check_namespace(namespace: str) -> None:
+    """Raise OptionError for what is not ``tenant/namespace``."""
+    parts = arguments.text("namespace", namespace).split("/")
+    if len(parts) != 2 or not all(parts):
+        raise OptionError(f"namespace is tenant/namespace, not {namespace!r}")
 
 
 def _described(group: str, subscriptions: Mapping[TopicPartition, Any]) -> GroupInfo:

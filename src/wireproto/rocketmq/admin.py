@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from wireproto import arguments
 from wireproto.deadlines import deadline_after
 from wireproto.errors import BrokerError, OptionError, TimedOut, TransportError, WireprotoError
 from wireproto.flow.beside import answers
@@ -59,6 +60,8 @@ SYSTEM_GROUPS = re.compile(
     r"|CLIENT_INNER_PRODUCER$|SELF_TEST_CONSUMER_GROUP$"
 )
 CONFIG = frozenset({"perm", "order", "attributes"})
+VALUES = {"perm": ("6", "4", "2"), "order": ("true", "false")}
+"""The settings whose values are known here."""
 _TWICE = Policy(attempts=2)
 
 
@@ -103,6 +106,7 @@ class RocketAdmin(Closing):
             TopicNotExist: no name server knows the topic.
             TransportError, TimedOut: no name server answers in time. BrokerError: a name server refuses. Closed: the client was closed.
         """
+        arguments.text("topic", topic)
         route = yield from self._cluster.routing(topic, deadline_after(timeout), fresh=True)
         partitions = tuple(
             PartitionInfo(
@@ -127,16 +131,19 @@ class RocketAdmin(Closing):
             timeout: seconds.
         Raises:
             TopicExistAlready: there is such a topic (brokers themselves would change it).
-            OptionError: an unknown setting, or no partition. ValueUnsupported: brokers do not take this name.
+            OptionError: an unknown setting or a wrong value of one, or no partition. ValueUnsupported: brokers do not take this name.
             TransportError, TimedOut: a broker does not answer, or the topic could not be used in time. It may have been created.
             BrokerError: a broker refuses. Closed: the client was closed.
         """
+        arguments.text("topic", topic)
+        arguments.number("partitions", partitions, 1)
+        config = arguments.settings(config)
         record.check_topic(topic)
-        config = config or {}
         if unknown := config.keys() - CONFIG:
             raise OptionError(f"a RocketMQ topic has no setting {min(unknown)!r}; there are {', '.join(sorted(CONFIG))}")
-        if partitions < 1:
-            raise OptionError("a topic has at least one partition")
+        for name, allowed in VALUES.items():
+            if name in config and config[name] not in allowed:
+                raise OptionError(f"the setting {name} is one of {', '.join(allowed)}, not {config[name]!r}")
         until = deadline_after(timeout)
         if (yield from self._exists(topic, until)):
             raise TopicExistAlready("the topic exists", topic=topic)
@@ -204,6 +211,7 @@ class RocketAdmin(Closing):
             TransportError, TimedOut: a server does not answer, or the topic is still there at the end of the time.
             BrokerError: a server refuses. Closed: the client was closed.
         """
+        arguments.text("topic", topic)
         until = deadline_after(timeout)
         route = yield from self._cluster.routing(topic, until, fresh=True)
         for address in route.masters:
@@ -254,6 +262,10 @@ class RocketAdmin(Closing):
             TransportError, TimedOut: a broker does not answer; the error names the broker, and its `known` has the positions of the others.
             BrokerError: a broker refuses. Closed: the client was closed.
         """
+        arguments.text("topic", topic)
+        if isinstance(at, Mapping):
+            arguments.by_partition("at", at)
+        arguments.numbers("partitions", partitions)
         until = deadline_after(timeout)
         found = yield from OffsetLookup(self._cluster, topic, READERS_GROUP).where(at, until, "at", partitions)
         route = yield from self._cluster.routing(topic, until)
@@ -274,7 +286,13 @@ class RocketAdmin(Closing):
             OptionError: a number that means no queue or may mean several; a text that names no queue.
             TopicNotExist: no name server knows the topic. TransportError, TimedOut: no name server answers in time.
         """
+        arguments.text("topic", topic)
+        if isinstance(names, str | bytes) or not isinstance(names, Iterable):
+            raise OptionError(f"names is several names of queues, not {names!r}")
         until, wanted = deadline_after(timeout), list(names)
+        for name in wanted:
+            if not isinstance(name, str) and type(name) is not int:
+                raise OptionError(f"names has a text or a number for each queue, not {name!r}")
         homes = {name: _home(name) for name in wanted if isinstance(name, str)}
         route = yield from known(self._cluster, topic, list(homes.values()), until)
         if numbers := [name for name in wanted if isinstance(name, int)]:
@@ -350,6 +368,7 @@ class RocketAdmin(Closing):
         Raises:
             TransportError, TimedOut: no broker answers in time. BrokerError: a broker refuses. Closed: the client was closed.
         """
+        arguments.text("group", group)
         message = GetConsumerConnectionListRequest(consumer_group=group)
         members: dict[str, GroupMember] = {}
         details: dict[str, object] = {}
@@ -380,6 +399,8 @@ class RocketAdmin(Closing):
             TransportError, TimedOut: a broker does not answer; the error's `known` has the positions that other brokers returned.
             BrokerError: a broker refuses; `known` as above. Closed: the client was closed.
         """
+        arguments.text("group", group)
+        arguments.text("topic", topic)
         until, offsets = deadline_after(timeout), GroupOffsets(self._cluster, group)
         found: dict[TopicPartition, Position] = {}
         problems: list[WireprotoError] = []
@@ -416,6 +437,8 @@ class RocketAdmin(Closing):
             TopicNotExist: no name server knows a topic. TransportError, TimedOut: a broker does not answer; others may have stored theirs.
             BrokerError: a broker refuses. Closed: the client was closed.
         """
+        arguments.text("group", group)
+        arguments.by_partition("places", places)
         until = deadline_after(timeout)
         try:
             return (yield from self._committing(group, places, until))

@@ -10,8 +10,9 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
+from .. import arguments
 from ..deadlines import deadline_after
-from ..errors import RoleUnsupported, UsageError
+from ..errors import OptionError, RoleUnsupported
 from ..net.closing import Closing
 from ..net.task import Steps, operation, steps
 from ..position import LATEST, AtTime, Position, TopicPartition, Where
@@ -78,6 +79,7 @@ class QueueAdmin(Closing):
         Raises:
             NoNode: there is no such queue. NoAuth: it may not be listed. TimedOut, SessionExpired, Closed: see `wireproto.zookeeper.tree`.
         """
+        arguments.text("topic", topic)
         deadline = deadline_after(timeout)
         path = queue_path(topic)
         names, stat = yield from steps(self._tree.children)(join(path, ENTRIES), timeout=timeout)
@@ -102,13 +104,14 @@ class QueueAdmin(Closing):
             acl: access list of the nodes; None: the client's default. timeout: seconds for all requests of the call.
 
         Raises:
-            NodeExists: there is such a queue. NoAuth: a node may not be created. UsageError: several partitions, or a configuration.
+            NodeExists: there is such a queue. NoAuth: a node may not be created. OptionError: several partitions, or a configuration.
             TimedOut: `doubtful` when a part of it may have been done. SessionExpired, Closed: see `wireproto.zookeeper.tree`.
         """
-        if partitions != 1:
-            raise UsageError(f"a ZooKeeper queue has one partition, not {partitions}")
+        arguments.text("topic", topic)
+        arguments.number("partitions", partitions, 1, 1)
+        config = arguments.settings(config)
         if config:
-            raise UsageError(f"a ZooKeeper queue has no configuration: {', '.join(sorted(config))}")
+            raise OptionError(f"a ZooKeeper queue has no configuration: {', '.join(sorted(config))}")
         with Doubt() as doubt:
             yield from self._creating(queue_path(topic), acl, deadline_after(timeout), doubt)
 
@@ -148,6 +151,7 @@ class QueueAdmin(Closing):
             NoNode: there is no such queue. NoAuth: a part of it may not be listed or deleted.
             TimedOut: `doubtful` when a part of it may have been deleted. SessionExpired, Closed: see `wireproto.zookeeper.tree`.
         """
+        arguments.text("topic", topic)
         yield from steps(self._tree.delete)(queue_path(topic), recursive=True, timeout=timeout)
 
     @operation
@@ -165,6 +169,10 @@ class QueueAdmin(Closing):
             NoNode: there is no such queue. OptionError: `at` is no position of this queue.
             TimedOut, SessionExpired, Closed: see `wireproto.zookeeper.tree`.
         """
+        arguments.text("topic", topic)
+        if isinstance(at, Mapping):
+            arguments.by_partition("at", at)
+        arguments.numbers("partitions", partitions)
         deadline = deadline_after(timeout)
         entries = join(queue_path(topic), ENTRIES)
         yield from steps(self._tree.catch_up)(entries, timeout=timeout)
