@@ -1,4 +1,4 @@
-"""Wrong arguments of an admin's calls: OptionError with argument, value and what is allowed, for all protocols, before a broker is asked."""
+"""Wrong arguments of an admin's calls: OptionError with argument, value and what is allowed, in all protocols, before any request."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ class TransactionAdmin:
             arguments.text("pattern", pattern)
         cluster, deadline = self._cluster, deadline_after(timeout)
         request = ListTransactionsRequest(
-            state_filters=(states,) if isinstance(states, str) else tuple(states),
+            state_filters=tuple(states),
             producer_id_filters=tuple(producer_ids),
             duration_filter=-1 if longer_than is None else max(0, int(longer_than * 1000)),
             transactional_id_pattern=pattern,
@@ -254,7 +254,7 @@ class TransactionAdmin:
         """
         names = arguments.texts("names", names, one=True)
         cluster, deadline = self._cluster, deadline_after(timeout)
-        wanted = [names] if isinstance(names, str) else sorted(set(names))
+        wanted = sorted(set(names))
         found: dict[str, TransactionInfo] = {}
 
         def ask(node: int, some: list[str]) -> Steps[None]:
@@ -323,7 +323,7 @@ class TransactionAdmin:
         """
         names = arguments.texts("names", names, one=True)
         deadline = deadline_after(timeout)
-        entries = [names] if isinstance(names, str) else sorted(set(names))
+        entries = sorted(set(names))
 
         # CONCURRENT_TRANSACTIONS says that it is fenced and being rolled back: asked again, it is rolled back when this returns
         fencing = [(f"fencing {name!r}", naming(self._cluster, name, _FENCED_FOR, None, deadline)) for name in entries]
