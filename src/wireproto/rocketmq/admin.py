@@ -25,7 +25,7 @@ from wireproto.position import LATEST, Position, QueueOffset, TopicPartition, Wh
 from wireproto.records import GroupInfo, GroupMember, PartitionInfo, TopicInfo
 
 from . import record
-from .bodies import BrokerData, ConsumerConnection, TopicList, subscription_groups
+from .bodies import ClusterInfo, ConsumerConnection, TopicList, subscription_groups
 from .codes import ConsumerNotOnline, SubscriptionGroupNotExist, TopicExistAlready, TopicNotExist
 from .groups import GroupOffsets
 from .messages import (
@@ -147,24 +147,20 @@ class RocketAdmin(Closing):
         until = deadline_after(timeout)
         if (yield from self._exists(topic, until)):
             raise TopicExistAlready("the topic exists", topic=topic)
-        masters = yield from self._cluster.retrying(lambda: self._masters(until), until)
+        info = yield from self._cluster.retrying(lambda: self._registered(until), until)
+        masters = info.masters
         for place, address in enumerate(masters):
             queues = partitions // len(masters) + (place < partitions % len(masters))
             if queues:
                 yield from self._creating(address, topic, queues, config, until)
         yield from ready(partial(self._usable, topic, partitions, until), until, f"the topic {topic} did not become usable in time")
 
-    def _registered(self, until: float) -> Steps[Mapping[str, BrokerData]]:
-        """Return all brokers by name. Raises TransportError while none has a master: a name server that just started knows no broker."""
-        brokers = (yield from self._cluster.info(until)).brokers
-        if not any(broker.master for broker in brokers.values()):
+    def _registered(self, until: float) -> Steps[ClusterInfo]:
+        """Return all brokers. Raises TransportError while none has a master: a name server that just started knows no broker."""
+        info = yield from self._cluster.info(until)
+        if not info.masters:
             raise TransportError("no broker with a master is registered")
-        return brokers
-
-    def _masters(self, until: float) -> Steps[list[str]]:
-        """Return the addresses of all masters, in order of their brokers' names."""
-        brokers = yield from self._registered(until)
-        return [address for name in sorted(brokers) if (address := brokers[name].master)]
+        return info
 
     def _creating(self, address: str, topic: str, queues: int, config: Mapping[str, str], until: float) -> Steps[Reply]:
         message = UpdateAndCreateTopicRequest(
@@ -346,7 +342,7 @@ class RocketAdmin(Closing):
         cluster = self._cluster
 
         def asked(late: float) -> Steps[dict[str, Steps[T]]]:
-            brokers = (yield from cluster.retrying(lambda: self._registered(until), until)).items()
+            brokers = (yield from cluster.retrying(lambda: self._registered(until), until)).brokers.items()
             return {broker.master or name: ask(broker.master, late) if broker.master else _away(name) for name, broker in sorted(brokers)}
 
         return (yield from answers(cluster.tasks, cluster.log, asked, until, cluster.options.request_timeout))

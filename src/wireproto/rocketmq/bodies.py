@@ -165,6 +165,11 @@ class ClusterInfo:
     brokers: Mapping[str, BrokerData]
     clusters: Mapping[str, tuple[str, ...]]
 
+    @property
+    def masters(self) -> list[str]:
+        """Return the addresses of all masters, in order of their brokers' names; a broker whose master is away is left out."""
+        return [address for name in sorted(self.brokers) if (address := self.brokers[name].master)]
+
     @classmethod
     def decode(cls, body: bytes) -> ClusterInfo:
         """Read a body; raises Malformed."""

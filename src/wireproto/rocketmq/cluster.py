@@ -430,8 +430,7 @@ class RocketCluster(Runtime[RocketOptions]):
 
     def masters(self, until: float) -> Steps[list[str]]:
         """Return the addresses of all masters, in order of their brokers' names."""
-        brokers = (yield from self.info(until)).brokers
-        return [address for name in sorted(brokers) if (address := brokers[name].master)]
+        return (yield from self.info(until)).masters
 
     def next_id(self) -> str:
         """Return a client id that no other member of any group has: ``name@process#number#random``."""
