@@ -137,7 +137,8 @@ class PulsarAdmin(Closing):
             TimedOut: not done in time, or a new partition has no broker yet.
         """
         arguments.text("topic", topic)
-        arguments.number("partitions", partitions, 0)
+        if arguments.number("partitions", partitions, -arguments.MOST) < 0:
+            raise OptionError(f"partitions must not be negative, as {partitions} is")
         config = arguments.settings(config)
         deadline = deadline_after(timeout)
         name = parse_topic(topic)

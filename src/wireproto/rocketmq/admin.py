@@ -136,7 +136,8 @@ class RocketAdmin(Closing):
             BrokerError: a broker refuses. Closed: the client was closed.
         """
         arguments.text("topic", topic)
-        arguments.number("partitions", partitions, 1)
+        if arguments.number("partitions", partitions, -arguments.MOST) < 1:
+            raise OptionError(f"partitions is {partitions!r}: a topic has at least one partition")
         config = arguments.settings(config)
         record.check_topic(topic)
         if unknown := config.keys() - CONFIG:

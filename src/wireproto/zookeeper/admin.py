@@ -108,7 +108,8 @@ class QueueAdmin(Closing):
             TimedOut: `doubtful` when a part of it may have been done. SessionExpired, Closed: see `wireproto.zookeeper.tree`.
         """
         arguments.text("topic", topic)
-        arguments.number("partitions", partitions, 1, 1)
+        if arguments.number("partitions", partitions, -arguments.MOST) != 1:
+            raise OptionError(f"partitions: a ZooKeeper queue has one partition, not {partitions}")
         config = arguments.settings(config)
         if config:
             raise OptionError(f"a ZooKeeper queue has no configuration: {', '.join(sorted(config))}")
