@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from wireproto._net import Event, OneThread
 from wireproto.deadlines import deadline_after
 from wireproto.errors import Aborted, AsyncUnsupported, Closed, Fenced, TimedOut, TransactionError, UsageError, WireprotoError
+from wireproto.flow.unanswered import Unanswered
 from wireproto.net.closing import INTERRUPTED, Closing
 from wireproto.net.task import NEVER, Steps, fresh, operation, steps
 
@@ -61,10 +62,12 @@ class Transaction(Generic[P]):
         over: the event of its end; it fails with the error that its records' receipts raise.
         outcome: the event for callers that wait for the outcome of its records: its end, or before that an error that makes a commit
             impossible.
+        unanswered: the attempts to end it that were sent and failed.
     """
 
-    def __init__(self, work: Transactions[P]) -> None:
+    def __init__(self, work: Transactions[P], unanswered: Unanswered) -> None:
         self._work = work
+        self.unanswered = unanswered
         self._tasks = work.tasks
         self.state = State.OPEN
         self.problem: WireprotoError | None = None
@@ -335,7 +338,9 @@ class Transaction(Generic[P]):
             # under a key, so that after an interruption by a signal handler the task is found again, and not begun twice
             ender = self._tasks.shared(("ending", id(self)), self._ending, f"ending a transaction of {self._work.name!r}")
             if not (yield ender, deadline):
-                raise TimedOut(f"the transaction is {self.state.value}, but its coordinator has not answered in time")
+                late = TimedOut(f"the transaction is {self.state.value}, but its coordinator has not answered in time")
+                failure = self.unanswered.failure
+                raise late if failure is None else TimedOut(f"{late.text}; {self.unanswered}") from failure
         if self._failure is not None:
             raise fresh(self._failure)
 
@@ -578,7 +583,7 @@ class Transactions(Closing, Generic[P]):
 
     def _made(self, begun: Any) -> Transaction[P]:
         """Make the transaction that has been begun."""
-        return Transaction(self)
+        return Transaction(self, Unanswered("the request to end it"))
 
     def flushing(self, turn: Transaction[P], deadline: float) -> Steps[None]:
         """Wait until each record has its outcome. Raises TimedOut. Steps.

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from .. import arguments
 from ..deadlines import deadline_after
 from ..errors import BrokerError, OptionError, TimedOut, UnsupportedVersion, UsageError, ValueUnsupported, WireprotoError
+from ..flow.unanswered import Unanswered
 from ..net.task import Steps, operation
 from ..position import TopicPartition
 from . import positions, wire
@@ -303,10 +304,11 @@ class TransactionAdmin:
         otherwise: dict[OpenTransaction, BrokerError] = {}
 
         def end(one: OpenTransaction) -> Steps[None]:
+            lost = Unanswered("EndTxn")
             try:
-                yield from ending(self._cluster, one, commit, deadline)
+                yield from ending(self._cluster, one, commit, deadline, lost)
             except OVER as why:
-                otherwise[one] = why
+                otherwise[one] = lost.explain(why, "it may have ended as was asked")
 
         yield from self._cluster.tasks.every([(f"ending the transaction of {one.name!r}", end(one)) for one in transactions], deadline)
         return otherwise

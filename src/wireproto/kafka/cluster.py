@@ -46,6 +46,7 @@ from .options import KafkaOptions
 from .routing import GROUP, TRANSACTION, destination
 
 if TYPE_CHECKING:
+    from ..flow.unanswered import Unanswered
     from .._net import Connection
     from ..url import Address
 
@@ -477,6 +478,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
         final: tuple[type[BrokerError], ...] = (),
         meanwhile: Callable[[Connection], Steps[None]] | None = None,
         slow: bool = False,
+        lost: Unanswered | None = None,
     ) -> Steps[Any]:
         """Send a request and return the reply, with retries.
 
@@ -490,6 +492,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
             final: errors that are not retried for this request, whatever they are for others.
             meanwhile: see `wire.asking`.
             slow: whether the request says how long the node may take, and so has until the deadline, not `request_timeout`.
+            lost: gets the attempts that were sent, and not answered or answered with an error that is retried.
         Raises:
             what `check` returned, when it is not retriable. UnsupportedVersion. TimedOut, or the last error, when time is over.
         """
@@ -499,13 +502,18 @@ class KafkaCluster(Runtime[KafkaOptions]):
         def attempt() -> Steps[Any]:
             conn = yield from route(until)
             version = wire.version_for(conn, kind or make, cap() if cap is not None else None)
-            message = make(version) if kind is not None else make
-            reply = yield from answered(conn, message, until, version=version, meanwhile=meanwhile)
-            if hasattr(reply, "throttle_time_ms"):
-                self.throttled(reply, conn)
-            problem = check(reply) if check is not None else None
-            if problem is not None:
-                raise problem.with_context(peer=conn.peer, message=reply.NAME, version=version)
+            message, sent = make(version) if kind is not None else make, time.monotonic()
+            try:
+                reply = yield from answered(conn, message, until, version=version, meanwhile=meanwhile)
+                if hasattr(reply, "throttle_time_ms"):
+                    self.throttled(reply, conn)
+                problem = check(reply) if check is not None else None
+                if problem is not None:
+                    raise problem.with_context(peer=conn.peer, message=reply.NAME, version=version)
+            except WireprotoError as why:
+                if lost is not None and verdict(why, final=final) is not Verdict.NEVER:
+                    lost.failed(why, sent)
+                raise
             return reply
 
         again = refresh or (lambda why: self._looking_again(until))

@@ -27,6 +27,7 @@ from .messages import EndTxnRequest, InitProducerIdRequest
 from .routing import TRANSACTION
 
 if TYPE_CHECKING:
+    from ..flow.unanswered import Unanswered
     from .cluster import KafkaCluster
 
 _END_CAP = 4
@@ -62,6 +63,7 @@ def asking(
     check: Callable[[Any], BrokerError | None] | None = None,
     cap: Callable[[], int | None] | None = None,
     kind: Any = None,
+    lost: Unanswered | None = None,
 ) -> Steps[Any]:
     """Ask the coordinator of a transactional id, until it answers.
 
@@ -69,7 +71,7 @@ def asking(
         name: the transactional id.
         request: a message, or what makes one of a `kind` by version.
         until: the deadline, a time.monotonic() value.
-        check, cap, kind: as of `KafkaCluster.asking`; by default the response's error code is checked.
+        check, cap, kind, lost: as of `KafkaCluster.asking`; by default the response's error code is checked.
     Raises:
         the broker's error. TimedOut.
     """
@@ -86,6 +88,7 @@ def asking(
         cap=cap,
         refresh=lambda why: cluster.lost_coordinator(name, TRANSACTION),
         meanwhile=cluster.watching(name, TRANSACTION),
+        lost=lost,
     )
 
 
@@ -111,14 +114,15 @@ def naming(cluster: KafkaCluster, name: str, timeout: float, before: Identity | 
     return Identity(reply.producer_id, reply.producer_epoch)
 
 
-def ending(cluster: KafkaCluster, one: OpenTransaction, commit: bool, until: float) -> Steps[Any]:
+def ending(cluster: KafkaCluster, one: OpenTransaction, commit: bool, until: float, lost: Unanswered) -> Steps[Any]:
     """End a transaction (EndTxn), in the protocol in which it began.
 
     Args:
         one: the transaction. commit: True: commit it; False: roll it back. until: the deadline, a time.monotonic() value.
+        lost: gets the attempts that were sent and failed.
     Raises:
         one of `OVER`: see the module. Any other error of the broker. TimedOut.
     """
     request = EndTxnRequest(transactional_id=one.name, producer_id=one.producer_id, producer_epoch=one.producer_epoch, committed=commit)
     cap = None if one.joins else _END_CAP
-    return asking(cluster, one.name, request, until, cap=lambda: cap)
+    return asking(cluster, one.name, request, until, cap=lambda: cap, lost=lost)

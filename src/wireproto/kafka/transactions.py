@@ -25,11 +25,12 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Self
 
-from ..errors import Aborted, BrokerError, Fenced, OptionError, Revoked, TimedOut, UnsupportedVersion, UsageError, WireprotoError
+from ..errors import Aborted, BrokerError, Fenced, OptionError, OutcomeUnknown, Revoked, TimedOut, UnsupportedVersion, UsageError, WireprotoError
 from ..flow.topics import TopicsProducer
 from ..flow.transactions import Transaction, Transactions
+from ..flow.unanswered import Unanswered
 from ..net.retry import Policy, Verdict, Waits, verdict
-from ..net.task import Steps
+from ..net.task import Steps, fresh
 from . import wire
 from .codes import ConcurrentTransactions, InvalidProducerIdMapping, error
 from .identity import NOBODY, Identity, ProducerState
@@ -144,6 +145,9 @@ class KafkaTransactions(Transactions[KafkaProducer]):
         self.sending.speak(joins)
         self._began = time.monotonic()
         self._positions.clear()
+
+    def _made(self, begun: None) -> Transaction[KafkaProducer]:
+        return Transaction(self, Unanswered("EndTxn"))
 
     def _route(self, until: float) -> Steps[Any]:
         """Connect to the transaction's coordinator."""
@@ -274,6 +278,7 @@ class KafkaTransactions(Transactions[KafkaProducer]):
             turn: the transaction. commit: True: commit it; False: roll it back.
         Raises:
             Aborted: it was rolled back for its age instead of committed. Fenced: another program has the name.
+            OutcomeUnknown: the answer to an attempt to commit was lost, and the coordinator has forgotten the name.
         """
         sending = self.sending
         if not sending.started:
@@ -281,7 +286,7 @@ class KafkaTransactions(Transactions[KafkaProducer]):
         identity = self._numbers.identity
         open_one = OpenTransaction(self.name, identity.producer_id, identity.epoch, sending.joins)
         try:
-            reply = yield from ending(self.cluster, open_one, commit, _FOREVER)
+            reply = yield from ending(self.cluster, open_one, commit, _FOREVER, turn.unanswered)
         except OVER as why:
             yield from self._ended_otherwise(turn, why, commit)
             return
@@ -304,8 +309,14 @@ class KafkaTransactions(Transactions[KafkaProducer]):
             elif self.sending.joins or not (yield from self._swept()):
                 raise self.fenced(why)
         except WireprotoError as fence:
-            fence.doubtful = commit
-            raise
+            made = fresh(fence)  # the one that later calls raise says nothing of this transaction
+            made.doubtful = commit
+            if commit and turn.unanswered.failure is not None:
+                made.text += f"; whether it was committed before is not known: {turn.unanswered}"
+            raise made from fence.__cause__
+        if commit and isinstance(why, InvalidProducerIdMapping) and (failure := turn.unanswered.failure) is not None:
+            text = f"{turn.unanswered}; asked again, the coordinator has forgotten the transactional name: {why}"
+            raise OutcomeUnknown(f"{text}. What was stored in the transaction itself shows whether it was committed") from failure
         if commit:
             text = "the coordinator had rolled the transaction back: it took longer than transaction_timeout"
             raise Aborted(f"{text} ({self._options.transaction_timeout:g} s)") from why

@@ -18,6 +18,7 @@ from urllib.parse import quote
 from wireproto import arguments
 from wireproto.errors import OptionError, WireprotoError
 from wireproto.flow.beside import each, whole
+from wireproto.flow.unanswered import Unanswered
 from wireproto.net.closing import Closing
 from wireproto.net.task import Steps, operation, steps
 from wireproto.position import LATEST, MessageId, Position, TopicPartition, Where
@@ -427,10 +428,11 @@ class PulsarAdmin(Closing):
         gone: dict[TransactionId, BrokerError] = {}
 
         def end(one: TransactionId) -> Steps[None]:
+            lost = Unanswered("END_TXN")
             try:
-                yield from coordinators.ending(one, commit, deadline)
+                yield from coordinators.ending(one, commit, deadline, lost)
             except OVER as why:
-                gone[one] = why
+                gone[one] = lost.explain(why, "it may have ended as was asked")
 
         yield from self._cluster.tasks.every([(f"ending transaction {one}", end(one)) for one in transactions], deadline)
         return gone

@@ -40,6 +40,8 @@ from .topics import parse_topic
 if TYPE_CHECKING:
     from wireproto._net import Call, Connection
 
+    from wireproto.flow.unanswered import Unanswered
+
     from .cluster import PulsarCluster
 
 ASSIGN = parse_topic(COORDINATOR.removesuffix("-partition-"))
@@ -119,12 +121,12 @@ class Coordinators:
         number = command.txnid_most_bits
         return self._cluster.retrying(lambda: self._asked(number, command, until), until, judge=_passing())
 
-    def ending(self, number: TransactionId, commit: bool, until: float, sent: Callable[[], object] | None = None) -> Steps[None]:
+    def ending(self, number: TransactionId, commit: bool, until: float, lost: Unanswered) -> Steps[None]:
         """Send END_TXN until its coordinator has answered, whatever errors come before. Steps.
 
         Args:
             number: of the transaction. commit: whether to commit it; else it is rolled back. until: deadline, as `time.monotonic()`.
-            sent: called before each attempt is sent.
+            lost: gets the attempts that were sent and failed.
 
         Raises:
             TransactionNotFound, InvalidTxnStatus: it has ended by now, or is about to. NotAllowedError, AuthError, Closed.
@@ -133,19 +135,24 @@ class Coordinators:
         command = api.CommandEndTxn(txnid_most_bits=number.most, txnid_least_bits=number.least, txn_action=action)
 
         def attempt() -> Steps[Any]:
-            return self._asked(number.most, command, until, sent)
+            return self._asked(number.most, command, until, lost)
 
         yield from self._cluster.retrying(attempt, until, judge=_ending)
 
-    def _asked(self, number: int, command: Any, until: float, sent: Callable[[], object] | None = None) -> Steps[Any]:
+    def _asked(self, number: int, command: Any, until: float, lost: Unanswered | None = None) -> Steps[Any]:
         """Make one attempt, within the option `operation_timeout`."""
         until = min(until, time.monotonic() + self._cluster.options.operation_timeout)
         conn = yield from self._linked(number, until)
         command.request_id = conn.next_token()
-        if sent is not None:
-            sent()
-        call = conn.submit(command.request_id, encode(command))
-        return (yield from self._answer(number, call, until))
+        call, sent = conn.submit(command.request_id, encode(command)), time.monotonic()
+        try:
+            return (yield from self._answer(number, call, until))
+        except OVER:
+            raise
+        except WireprotoError as why:
+            if lost is not None:
+                lost.failed(why, sent)
+            raise
 
     def _answer(self, number: int, call: Call, until: float) -> Steps[Any]:
         conn = call.conn

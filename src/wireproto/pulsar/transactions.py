@@ -28,6 +28,7 @@ from wireproto.deadlines import deadline_after
 from wireproto.errors import Aborted, Closed, OptionError, OutcomeUnknown, TimedOut, UsageError, WireprotoError
 from wireproto.flow.topics import TopicsProducer
 from wireproto.flow.transactions import Transaction, Transactions
+from wireproto.flow.unanswered import Unanswered
 from wireproto.net.retry import Policy, Waits
 from wireproto.net.task import Steps, operation, steps
 
@@ -68,7 +69,7 @@ class PulsarTransaction(Transaction[PulsarProducer]):
     _work: PulsarTransactions
 
     def __init__(self, work: PulsarTransactions, number: TransactionId, expires: float) -> None:
-        super().__init__(work)
+        super().__init__(work, Unanswered("END_TXN"))
         self.id = number
         self.expires = expires
         self.joined: set[PartitionProducer] = set()
@@ -406,20 +407,14 @@ class PulsarTransactions(Transactions[PulsarProducer]):
 
     def _send_end(self, turn: PulsarTransaction, commit: bool) -> Steps[None]:
         """Send END_TXN until it is answered. Raises what the transaction came to instead."""
-        tries = 0
-
-        def sent() -> None:
-            nonlocal tries
-            tries += 1
-
         try:
-            yield from self.coordinators.ending(turn.id, commit, _FOREVER, sent)
+            yield from self.coordinators.ending(turn.id, commit, _FOREVER, turn.unanswered)
         except OVER as why:
             if not commit:
                 return
-            if tries > 1:
-                text = f"the coordinator has forgotten transaction {turn.id}, and its answer to the first try of committing it was lost"
-                raise OutcomeUnknown(f"{text}: what was stored in the transaction itself tells") from why
+            if (failure := turn.unanswered.failure) is not None:
+                text = f"{turn.unanswered}; asked again, the coordinator has forgotten transaction {turn.id}: {type(why).__name__}: {why}"
+                raise OutcomeUnknown(f"{text}. What was stored in the transaction itself shows whether it was committed") from failure
             text = "the coordinator had rolled the transaction back: it took longer than transaction_timeout"
             raise Aborted(f"{text} ({self.transaction_timeout:g} s), or an operator aborted it") from why
 
