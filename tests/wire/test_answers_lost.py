@@ -112,7 +112,7 @@ def test_a_pulsar_commit_that_goes_on_names_what_it_has_lost() -> None:
     """The caller's time is over while the coordinator is asked again."""
     with coordinator(closes, silent) as server, wireproto.connect(server.url) as client, client.transactions("work") as work:
         turn = work.begin()
-        with pytest.raises(TimedOut, match="is being committed, .*in time; the answer to END_TXN, sent .* was lost: Disconnected: "):
+        with pytest.raises(TimedOut, match=r"is being committed, .*in time; the answer to END_TXN, sent .* was lost: Disconnected: "):
             turn.commit(timeout=2.0)
         server.answers["endTxn"] = success_of_end
         for link in server.links:

@@ -55,7 +55,7 @@ def test_a_commit_that_was_fenced_behind_a_lost_answer_names_it(client: Any, fau
         work.topics.flush()
         faults.lose_reply("EndTxn")
         faults.error("EndTxn", ProducerFenced.code)
-        with pytest.raises(Fenced, match="whether it was committed before is not known: " + LOST) as told:
+        with pytest.raises(Fenced, match=r"whether it was committed before is not known: " + LOST) as told:
             turn.commit(timeout=LONG)
         assert told.value.doubtful
         with pytest.raises(Fenced) as later:

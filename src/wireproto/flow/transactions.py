@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from wireproto._net import Event, OneThread
 from wireproto.deadlines import deadline_after
 from wireproto.errors import Aborted, AsyncUnsupported, Closed, Fenced, TimedOut, TransactionError, UsageError, WireprotoError
-from wireproto.flow.unanswered import Unanswered
+from wireproto.flow.lost_answer import LostAnswer
 from wireproto.net.closing import INTERRUPTED, Closing
 from wireproto.net.task import NEVER, Steps, fresh, operation, steps
 
@@ -62,12 +62,12 @@ class Transaction(Generic[P]):
         over: the event of its end; it fails with the error that its records' receipts raise.
         outcome: the event for callers that wait for the outcome of its records: its end, or before that an error that makes a commit
             impossible.
-        unanswered: the attempts to end it that were sent and failed.
+        lost_answer: the attempts to end it that were sent and failed.
     """
 
-    def __init__(self, work: Transactions[P], unanswered: Unanswered) -> None:
+    def __init__(self, work: Transactions[P], lost_answer: LostAnswer) -> None:
         self._work = work
-        self.unanswered = unanswered
+        self.lost_answer = lost_answer
         self._tasks = work.tasks
         self.state = State.OPEN
         self.problem: WireprotoError | None = None
@@ -339,8 +339,8 @@ class Transaction(Generic[P]):
             ender = self._tasks.shared(("ending", id(self)), self._ending, f"ending a transaction of {self._work.name!r}")
             if not (yield ender, deadline):
                 late = TimedOut(f"the transaction is {self.state.value}, but its coordinator has not answered in time")
-                failure = self.unanswered.failure
-                raise late if failure is None else TimedOut(f"{late.text}; {self.unanswered}") from failure
+                failure = self.lost_answer.failure
+                raise late if failure is None else TimedOut(f"{late.text}; {self.lost_answer}") from failure
         if self._failure is not None:
             raise fresh(self._failure)
 
@@ -583,7 +583,7 @@ class Transactions(Closing, Generic[P]):
 
     def _made(self, begun: Any) -> Transaction[P]:
         """Make the transaction that has been begun."""
-        return Transaction(self, Unanswered("the request to end it"))
+        return Transaction(self, LostAnswer("the request to end it"))
 
     def flushing(self, turn: Transaction[P], deadline: float) -> Steps[None]:
         """Wait until each record has its outcome. Raises TimedOut. Steps.

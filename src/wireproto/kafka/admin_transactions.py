@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from .. import arguments
 from ..deadlines import deadline_after
 from ..errors import BrokerError, OptionError, TimedOut, UnsupportedVersion, UsageError, ValueUnsupported, WireprotoError
-from ..flow.unanswered import Unanswered
+from ..flow.lost_answer import LostAnswer
 from ..net.task import Steps, operation
 from ..position import TopicPartition
 from . import positions, wire
@@ -304,7 +304,7 @@ class TransactionAdmin:
         otherwise: dict[OpenTransaction, BrokerError] = {}
 
         def end(one: OpenTransaction) -> Steps[None]:
-            lost = Unanswered("EndTxn")
+            lost = LostAnswer("EndTxn")
             try:
                 yield from ending(self._cluster, one, commit, deadline, lost)
             except OVER as why:

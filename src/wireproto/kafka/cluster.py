@@ -46,8 +46,8 @@ from .options import KafkaOptions
 from .routing import GROUP, TRANSACTION, destination
 
 if TYPE_CHECKING:
-    from ..flow.unanswered import Unanswered
     from .._net import Connection
+    from ..flow.lost_answer import LostAnswer
     from ..url import Address
 
 T = TypeVar("T")
@@ -478,7 +478,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
         final: tuple[type[BrokerError], ...] = (),
         meanwhile: Callable[[Connection], Steps[None]] | None = None,
         slow: bool = False,
-        lost: Unanswered | None = None,
+        lost: LostAnswer | None = None,
     ) -> Steps[Any]:
         """Send a request and return the reply, with retries.
 

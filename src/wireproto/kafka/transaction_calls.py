@@ -27,7 +27,7 @@ from .messages import EndTxnRequest, InitProducerIdRequest
 from .routing import TRANSACTION
 
 if TYPE_CHECKING:
-    from ..flow.unanswered import Unanswered
+    from ..flow.lost_answer import LostAnswer
     from .cluster import KafkaCluster
 
 _END_CAP = 4
@@ -63,7 +63,7 @@ def asking(
     check: Callable[[Any], BrokerError | None] | None = None,
     cap: Callable[[], int | None] | None = None,
     kind: Any = None,
-    lost: Unanswered | None = None,
+    lost: LostAnswer | None = None,
 ) -> Steps[Any]:
     """Ask the coordinator of a transactional id, until it answers.
 
@@ -114,7 +114,7 @@ def naming(cluster: KafkaCluster, name: str, timeout: float, before: Identity | 
     return Identity(reply.producer_id, reply.producer_epoch)
 
 
-def ending(cluster: KafkaCluster, one: OpenTransaction, commit: bool, until: float, lost: Unanswered) -> Steps[Any]:
+def ending(cluster: KafkaCluster, one: OpenTransaction, commit: bool, until: float, lost: LostAnswer) -> Steps[Any]:
     """End a transaction (EndTxn), in the protocol in which it began.
 
     Args:

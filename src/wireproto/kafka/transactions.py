@@ -25,10 +25,21 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Self
 
-from ..errors import Aborted, BrokerError, Fenced, OptionError, OutcomeUnknown, Revoked, TimedOut, UnsupportedVersion, UsageError, WireprotoError
+from ..errors import (
+    Aborted,
+    BrokerError,
+    Fenced,
+    OptionError,
+    OutcomeUnknown,
+    Revoked,
+    TimedOut,
+    UnsupportedVersion,
+    UsageError,
+    WireprotoError,
+)
+from ..flow.lost_answer import LostAnswer
 from ..flow.topics import TopicsProducer
 from ..flow.transactions import Transaction, Transactions
-from ..flow.unanswered import Unanswered
 from ..net.retry import Policy, Verdict, Waits, verdict
 from ..net.task import Steps, fresh
 from . import wire
@@ -147,7 +158,7 @@ class KafkaTransactions(Transactions[KafkaProducer]):
         self._positions.clear()
 
     def _made(self, begun: None) -> Transaction[KafkaProducer]:
-        return Transaction(self, Unanswered("EndTxn"))
+        return Transaction(self, LostAnswer("EndTxn"))
 
     def _route(self, until: float) -> Steps[Any]:
         """Connect to the transaction's coordinator."""
@@ -286,7 +297,7 @@ class KafkaTransactions(Transactions[KafkaProducer]):
         identity = self._numbers.identity
         open_one = OpenTransaction(self.name, identity.producer_id, identity.epoch, sending.joins)
         try:
-            reply = yield from ending(self.cluster, open_one, commit, _FOREVER, turn.unanswered)
+            reply = yield from ending(self.cluster, open_one, commit, _FOREVER, turn.lost_answer)
         except OVER as why:
             yield from self._ended_otherwise(turn, why, commit)
             return
@@ -311,11 +322,11 @@ class KafkaTransactions(Transactions[KafkaProducer]):
         except WireprotoError as fence:
             made = fresh(fence)  # the one that later calls raise says nothing of this transaction
             made.doubtful = commit
-            if commit and turn.unanswered.failure is not None:
-                made.text += f"; whether it was committed before is not known: {turn.unanswered}"
+            if commit and turn.lost_answer.failure is not None:
+                made.text += f"; whether it was committed before is not known: {turn.lost_answer}"
             raise made from fence.__cause__
-        if commit and isinstance(why, InvalidProducerIdMapping) and (failure := turn.unanswered.failure) is not None:
-            text = f"{turn.unanswered}; asked again, the coordinator has forgotten the transactional name: {why}"
+        if commit and isinstance(why, InvalidProducerIdMapping) and (failure := turn.lost_answer.failure) is not None:
+            text = f"{turn.lost_answer}; asked again, the coordinator has forgotten the transactional name: {why}"
             raise OutcomeUnknown(f"{text}. What was stored in the transaction itself shows whether it was committed") from failure
         if commit:
             text = "the coordinator had rolled the transaction back: it took longer than transaction_timeout"

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from wireproto import arguments
 from wireproto.errors import OptionError, WireprotoError
 from wireproto.flow.beside import each, whole
-from wireproto.flow.unanswered import Unanswered
+from wireproto.flow.lost_answer import LostAnswer
 from wireproto.net.closing import Closing
 from wireproto.net.task import Steps, operation, steps
 from wireproto.position import LATEST, MessageId, Position, TopicPartition, Where
@@ -428,7 +428,7 @@ class PulsarAdmin(Closing):
         gone: dict[TransactionId, BrokerError] = {}
 
         def end(one: TransactionId) -> Steps[None]:
-            lost = Unanswered("END_TXN")
+            lost = LostAnswer("END_TXN")
             try:
                 yield from coordinators.ending(one, commit, deadline, lost)
             except OVER as why:

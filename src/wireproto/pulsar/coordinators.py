@@ -39,8 +39,7 @@ from .topics import parse_topic
 
 if TYPE_CHECKING:
     from wireproto._net import Call, Connection
-
-    from wireproto.flow.unanswered import Unanswered
+    from wireproto.flow.lost_answer import LostAnswer
 
     from .cluster import PulsarCluster
 
@@ -121,7 +120,7 @@ class Coordinators:
         number = command.txnid_most_bits
         return self._cluster.retrying(lambda: self._asked(number, command, until), until, judge=_passing())
 
-    def ending(self, number: TransactionId, commit: bool, until: float, lost: Unanswered) -> Steps[None]:
+    def ending(self, number: TransactionId, commit: bool, until: float, lost: LostAnswer) -> Steps[None]:
         """Send END_TXN until its coordinator has answered, whatever errors come before. Steps.
 
         Args:
@@ -139,7 +138,7 @@ class Coordinators:
 
         yield from self._cluster.retrying(attempt, until, judge=_ending)
 
-    def _asked(self, number: int, command: Any, until: float, lost: Unanswered | None = None) -> Steps[Any]:
+    def _asked(self, number: int, command: Any, until: float, lost: LostAnswer | None = None) -> Steps[Any]:
         """Make one attempt, within the option `operation_timeout`."""
         until = min(until, time.monotonic() + self._cluster.options.operation_timeout)
         conn = yield from self._linked(number, until)

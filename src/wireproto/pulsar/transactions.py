@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from wireproto.deadlines import deadline_after
 from wireproto.errors import Aborted, Closed, OptionError, OutcomeUnknown, TimedOut, UsageError, WireprotoError
+from wireproto.flow.lost_answer import LostAnswer
 from wireproto.flow.topics import TopicsProducer
 from wireproto.flow.transactions import Transaction, Transactions
-from wireproto.flow.unanswered import Unanswered
 from wireproto.net.retry import Policy, Waits
 from wireproto.net.task import Steps, operation, steps
 
@@ -69,7 +69,7 @@ class PulsarTransaction(Transaction[PulsarProducer]):
     _work: PulsarTransactions
 
     def __init__(self, work: PulsarTransactions, number: TransactionId, expires: float) -> None:
-        super().__init__(work, Unanswered("END_TXN"))
+        super().__init__(work, LostAnswer("END_TXN"))
         self.id = number
         self.expires = expires
         self.joined: set[PartitionProducer] = set()
@@ -408,12 +408,12 @@ class PulsarTransactions(Transactions[PulsarProducer]):
     def _send_end(self, turn: PulsarTransaction, commit: bool) -> Steps[None]:
         """Send END_TXN until it is answered. Raises what the transaction came to instead."""
         try:
-            yield from self.coordinators.ending(turn.id, commit, _FOREVER, turn.unanswered)
+            yield from self.coordinators.ending(turn.id, commit, _FOREVER, turn.lost_answer)
         except OVER as why:
             if not commit:
                 return
-            if (failure := turn.unanswered.failure) is not None:
-                text = f"{turn.unanswered}; asked again, the coordinator has forgotten transaction {turn.id}: {type(why).__name__}: {why}"
+            if (failure := turn.lost_answer.failure) is not None:
+                text = f"{turn.lost_answer}; asked again, the coordinator has forgotten transaction {turn.id}: {type(why).__name__}: {why}"
                 raise OutcomeUnknown(f"{text}. What was stored in the transaction itself shows whether it was committed") from failure
             text = "the coordinator had rolled the transaction back: it took longer than transaction_timeout"
             raise Aborted(f"{text} ({self.transaction_timeout:g} s), or an operator aborted it") from why

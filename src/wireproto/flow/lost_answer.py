@@ -14,7 +14,7 @@ from wireproto.errors import TransportError, WireprotoError
 E = TypeVar("E", bound=WireprotoError)
 
 
-class Unanswered:
+class LostAnswer:
     """The last attempt of one request that was sent and failed; a lost answer counts more than an answer that is an error.
 
     Attributes:
