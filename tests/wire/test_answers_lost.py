@@ -88,11 +88,14 @@ def test_pulsar_names_the_answer_that_a_commit_lost(ends: list[Any], kind: type[
 
 
 def test_pulsar_names_the_attempt_that_was_not_answered_in_operation_timeout() -> None:
-    with coordinator(silent) as server, wireproto.connect(server.url, operation_timeout=0.5) as client:
-        with client.transactions("work") as work:
-            turn = work.begin()
-            with pytest.raises(OutcomeUnknown, match=r"was lost: TimedOut: transaction coordinator 0 has not answered in time") as told:
-                turn.commit(timeout=LONG)
+    with (
+        coordinator(silent) as server,
+        wireproto.connect(server.url, operation_timeout=0.5) as client,
+        client.transactions("work") as work,
+    ):
+        turn = work.begin()
+        with pytest.raises(OutcomeUnknown, match=r"was lost: TimedOut: transaction coordinator 0 has not answered in time") as told:
+            turn.commit(timeout=LONG)
     assert isinstance(told.value.__cause__, TimedOut)
 
 
