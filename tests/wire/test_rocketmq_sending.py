@@ -18,9 +18,10 @@ from wireproto._codec import Columns, RemotingCommand
 from wireproto.devbroker import DevBroker
 from wireproto.devbroker.recording import Recording, Seen
 from wireproto.errors import BrokerError, BufferFull, Closed, Disconnected, TimedOut, ValueUnsupported
+from wireproto.net.retry import BRIEFLY
 from wireproto.position import EARLIEST, LATEST
 from wireproto.rocketmq.client import RocketClient
-from wireproto.rocketmq.sending import BRIEFLY, RESEND
+from wireproto.rocketmq.sending import RESEND
 
 PROTOCOL, BROKER = "rocketmq", {"auto_create": False}
 _numbers = itertools.count()
@@ -169,7 +170,7 @@ def test_what_may_come_right_and_does_not_is_told_after_a_few_refusals(
     with pytest.raises(BrokerError) as caught:
         producer.send(b"x").position(30.0)
     assert caught.value.code == code
-    assert len(sends(seen)) == BRIEFLY + 2, "the first, and those behind so many refusals in a row"
+    assert len(sends(seen)) == BRIEFLY + 1, "the first, and those behind so many refusals in a row"
     broker.faults("rocketmq").clear()
     producer.flush()
 

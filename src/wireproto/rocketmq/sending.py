@@ -8,7 +8,7 @@ that order is lost.
     0, 10, 11, 12                                       Stored
     a refusal that may pass, no answer, connection lost Again: a batch for any queue at once by another broker's queue, if one is known to
                                                         answer; a batch for this queue after a pause
-    a missing route or permission, SYSTEM_ERROR         the same, but only a few times in a row (`BRIEFLY`)
+    a missing route or permission, SYSTEM_ERROR         the same, but only a few times in a row (`retry.BRIEFLY`)
     no such queue                                       as a missing route; a batch for any queue by another one, also of that broker
     any other code                                      Refused; a batch for any queue tries another broker's before, where the code is
                                                         about the broker only
@@ -55,9 +55,6 @@ if TYPE_CHECKING:
     from .route import Route
 
 RESEND = retry.Policy(first=0.02, factor=2.0, ceiling=1.0, jitter=0.2)
-BRIEFLY = 3
-"""Refusals in a row after which a send fails: a route may still come, brokers are read-only for a while, and SYSTEM_ERROR may mean a full
-disk or a replica that is away as well as an invalid name."""
 REPENT = 5.0
 """Seconds after which a queue that failed, and that holds nothing now, is tried again by records that may go to any queue."""
 LOOK_AGAIN = 0.1
@@ -248,7 +245,7 @@ class RocketSender(RocketSendCore):
             with suppress(Closed):  # the client is closed; its connections' errors say so
                 self._cluster.tasks.shared(("route", id(self)), self._look_again, f"looking for {self._topic}")
         elsewhere = self._elsewhere(self.routing.queues[batch.key].broker, batch.key if isinstance(why, NoQueue) else None)
-        again = batch.queue.failures <= BRIEFLY
+        again = batch.queue.failures < retry.BRIEFLY  # a route may still come, and SYSTEM_ERROR may mean a full disk
         passing = (TimedOut, codes.ServerError) if again else (TimedOut,)
         if time.monotonic() >= self.core.ends(batch):
             return Refused(why)
