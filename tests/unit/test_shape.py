@@ -120,6 +120,7 @@ JOBS = {
     "messages": "generated",
     "option_types": "generated",
     "options": "options",
+    "peer_names": "what to use in place of other clients' options",
     "errors": "errors that are no code",
     "forms": "messages for `wire`",
     "sending": "batches to requests, answers to verdicts",

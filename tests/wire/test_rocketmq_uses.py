@@ -208,7 +208,7 @@ def test_a_paused_queue_waits_and_goes_on_where_it_stood(topic: str, member: Any
     for change in (member.pause, member.resume):
         with pytest.raises(Revoked, match=r"\[9\] is not assigned"):
             change([(topic, 9)])
-    with pytest.raises(OptionError, match="not assigned to this consumer"):
+    with pytest.raises(Revoked, match=r"\[9\] is not assigned to this consumer"):
         member.seek({(topic, 9): QueueOffset(topic, 9, 1, "dev", 9)})
 
 

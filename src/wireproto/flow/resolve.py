@@ -113,7 +113,7 @@ def all_assigned(partitions: Iterable[TopicPartition], assigned: Container[Topic
     keys = tuple(partitions)
     foreign = tuple(sorted({key for key in keys if key not in assigned}))
     if foreign:
-        raise Revoked(f"not assigned to this consumer: {shown(foreign)}", partitions=foreign)
+        raise Revoked(f"{shown(foreign)} {'is' if len(foreign) == 1 else 'are'} not assigned to this consumer", partitions=foreign)
     return keys
 
 
