@@ -208,7 +208,7 @@ class KafkaSite(Site):
             def grown() -> bool:
                 """Nodes hear of it one by one: were the old number taken for the truth, what the new logs have would be judged as lost."""
                 with suppress(WireprotoError):
-                    more = (CreatePartitionsTopic(name=GROWING, count=count),)
+                    more = (CreatePartitionsTopic(name=GROWING, count=count, assignments=None),)
                     client.request(CreatePartitionsRequest(topics=more, timeout_ms=20_000, validate_only=False))
                 return len(self._described(GROWING)) == count
 

@@ -135,7 +135,7 @@ def test_positions_that_a_transaction_holds_are_named_and_the_others_given(
         assert f"{source}[0]" in caplog.text
         assert f"{source}[1]" not in caplog.text
         with pytest.raises(UnstableOffsetCommit) as caught:
-            log.committed(timeout=0.2)
+            log.committed(timeout=2.0)
         assert f"{source}[0]" in str(caught.value)
         assert f"{source}[1]" not in str(caught.value)
         turn.commit()
