@@ -338,9 +338,9 @@ class Transaction(Generic[P]):
             # under a key, so that after an interruption by a signal handler the task is found again, and not begun twice
             ender = self._tasks.shared(("ending", id(self)), self._ending, f"ending a transaction of {self._work.name!r}")
             if not (yield ender, deadline):
-                late = TimedOut(f"the transaction is {self.state.value}, but its coordinator has not answered in time")
                 failure = self.lost_answer.failure
-                raise late if failure is None else TimedOut(f"{late.text}; {self.lost_answer}") from failure
+                lost = "" if failure is None else f"; {self.lost_answer}"
+                raise TimedOut(f"the transaction is {self.state.value}, but its coordinator has not answered in time{lost}") from failure
         if self._failure is not None:
             raise fresh(self._failure)
 

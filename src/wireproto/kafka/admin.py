@@ -298,13 +298,12 @@ class KafkaAdmin(TransactionAdmin, Closing):
             TransportError: a leader does not answer; `known` has those that the others answered, without times.
             AuthError, Closed: see the module.
         """
-        topic = topic if isinstance(topic, str) else arguments.texts("topic", topic, one=True)
+        names = sorted(set(arguments.texts("topic", topic, one=True)))
         if isinstance(at, Mapping):
             arguments.by_partition("at", at)
         arguments.numbers("partitions", partitions)
         arguments.truth("committed", committed)
         deadline = deadline_after(timeout)
-        names = [topic] if isinstance(topic, str) else sorted(set(topic))
         asked = named(at)
         if asked is None and names:
             yield from self._asking_for(names, deadline)

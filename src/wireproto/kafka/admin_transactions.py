@@ -172,7 +172,7 @@ class TransactionAdmin:
         request = ListTransactionsRequest(
             state_filters=tuple(states),
             producer_id_filters=tuple(producer_ids),
-            duration_filter=-1 if longer_than is None else max(0, int(longer_than * 1000)),
+            duration_filter=-1 if longer_than is None else int(longer_than * 1000),
             transactional_id_pattern=pattern,
         )
         asked: set[int] = set()
@@ -253,9 +253,8 @@ class TransactionAdmin:
             CoordinatorNotAvailable: an id has no coordinator. TransportError: a coordinator does not answer in time. `known` has by id what
                 the others answered. UnsupportedVersion, Closed.
         """
-        names = arguments.texts("names", names, one=True)
+        wanted = sorted(set(arguments.texts("names", names, one=True)))
         cluster, deadline = self._cluster, deadline_after(timeout)
-        wanted = sorted(set(names))
         found: dict[str, TransactionInfo] = {}
 
         def ask(node: int, some: list[str]) -> Steps[None]:
@@ -323,9 +322,8 @@ class TransactionAdmin:
         Raises:
             TimedOut: not all are fenced; call again. AuthError, Unreachable, Closed.
         """
-        names = arguments.texts("names", names, one=True)
+        entries = sorted(set(arguments.texts("names", names, one=True)))
         deadline = deadline_after(timeout)
-        entries = sorted(set(names))
 
         # CONCURRENT_TRANSACTIONS says that it is fenced and being rolled back: asked again, it is rolled back when this returns
         fencing = [(f"fencing {name!r}", naming(self._cluster, name, _FENCED_FOR, None, deadline)) for name in entries]
@@ -365,10 +363,9 @@ class TransactionAdmin:
             LeaderNotAvailable: a partition has no leader, which the error names. TransportError: a leader does not answer in time. `known`
                 has what the others answered.
         """
-        topic = topic if isinstance(topic, str) else arguments.texts("topic", topic, one=True)
+        names = sorted(set(arguments.texts("topic", topic, one=True)))
         arguments.numbers("partitions", partitions)
         cluster, deadline = self._cluster, deadline_after(timeout)
-        names = [topic] if isinstance(topic, str) else sorted(set(topic))
         keys: list[TopicPartition] = []
         for name in names:
             entry = yield from cluster.looking_up(name, deadline)
