@@ -149,6 +149,7 @@ class Suite:
             tool("python", "-m", "proto.gen", "--check"),
             tool("python", "tests/lint_cython.py"),
             tool("lint-imports", "--no-cache"),
+            tool("python", "tests/doc_blocks.py"),  # for mypy and basedpyright
             tool("mypy"),
             tool("mypy", "--strict", "-p", "brokers", "-p", "campaign"),
             tool("basedpyright", "-p", "tests/typing"),

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from . import protocols
-from .errors import UsageError
+from .errors import OptionError, UsageError
 from .url import parse
 
 if TYPE_CHECKING:
@@ -22,6 +22,24 @@ def open_client(text: str, options: dict[str, Any]) -> Client:
     url = parse(text)
     client: Client = protocols.find(url.protocol).connect(url, options)
     return client
+
+
+def open_client_of(protocol: str, text: str, options: dict[str, Any]) -> Any:
+    """Open a client of one protocol, for its own `connect`.
+
+    Args:
+        protocol: the protocol that the URL must be of.
+        text: the URL.
+        options: by name.
+
+    Raises:
+        OptionError: the URL is of another protocol; else as `wireproto.connect`.
+    """
+    _refuse_patched_threads()
+    url = parse(text)
+    if url.protocol != protocol:
+        raise OptionError(f"wireproto.{protocol}.connect opens {protocol}:// URLs; for a {url.protocol}:// URL use wireproto.connect")
+    return protocols.find(protocol).connect(url, options)
 
 
 def make_client(text: str, options: dict[str, Any]) -> Client:

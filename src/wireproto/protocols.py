@@ -33,7 +33,7 @@ class Protocol:
         position: the kind of its positions in `Columns`: a number (``offset``, ``sequence``), or a ``message_id``.
         roles: the roles that its clients have.
         path: what a URL's path names: a ``topic``, or the ``root`` of all names (the command line's topic is the whole path then).
-        client: ``connect(url, options) -> Client``.
+        client: ``open_client(url, options) -> Client``, of a parsed URL.
         options: its options, a `CommonOptions`.
         forms: ``forms() -> {name: Form}``, its messages for `wireproto.wire`; None: there are none.
         messages: the module of its messages, where they come from the schema.

@@ -9,6 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import wireproto
+import wireproto.kafka
+import wireproto.pulsar
+import wireproto.rocketmq
+import wireproto.zookeeper
 from wireproto import Client
 from wireproto.kafka.client import KafkaClient
 from wireproto.pulsar.client import PulsarClient
@@ -22,6 +26,23 @@ def connecting(more: dict[str, Any]) -> None:
     wireproto.connect("kafka://h", linge=0.01)  # type: ignore[call-arg]
     wireproto.connect("kafka://h", linger="soon")  # type: ignore[arg-type]
     wireproto.connect("kafka://h", user=b"x")  # type: ignore[arg-type]
+
+
+def connecting_to_one_protocol() -> None:
+    with wireproto.kafka.connect("kafka://h", session_timeout=6) as of_kafka:
+        of_kafka.admin().describe_transactions(["t"])
+        of_kafka.consumer("t", "g").rewind()
+    with wireproto.pulsar.connect("pulsar://h", receive_memory=1 << 20) as of_pulsar:
+        of_pulsar.hold("g")
+    with wireproto.rocketmq.connect("rocketmq://h", header="binary") as of_rocketmq:
+        of_rocketmq.transactional("g", lambda message: None)
+    with wireproto.zookeeper.connect("zookeeper://h") as of_zookeeper:
+        of_zookeeper.tree().watch()
+    wireproto.kafka.connect("kafka://h", header="binary")  # type: ignore[call-arg]
+    wireproto.pulsar.connect("pulsar://h", acks=1)  # type: ignore[call-arg]
+    wireproto.rocketmq.connect("rocketmq://h", idempotence=True)  # type: ignore[call-arg]
+    wireproto.zookeeper.connect("zookeeper://h", group="g")  # type: ignore[call-arg]
+    wireproto.connect("kafka://h").consumer("t", "g").rewind()  # type: ignore[attr-defined]
 
 
 def any_client(client: Client, more: dict[str, Any]) -> None:

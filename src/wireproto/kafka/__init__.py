@@ -1,7 +1,7 @@
 """Speaks Kafka: producers, readers, groups and administration over the wire protocol of Kafka 0.10 to 4.x.
 
-``connect`` is the adapter's entry point; messages are in ``wireproto.kafka.messages``, error codes in ``wireproto.kafka.codes``. Importing
-this package loads neither.
+``connect`` opens a client; messages are in ``wireproto.kafka.messages``, error codes in ``wireproto.kafka.codes``. Importing this package
+loads neither.
 """
 
 from __future__ import annotations
@@ -9,22 +9,43 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from ..url import Url
     from .client import KafkaClient
+    from .option_types import ClientOptions
 
 __all__ = ["connect"]
 
 
-def connect(url: Url, options: dict[str, Any]) -> KafkaClient:
-    """Make a client for the cluster behind a URL. Connections are made at first use.
+def connect(url: str, **options: Unpack[ClientOptions]) -> KafkaClient:
+    """Make a client of a Kafka cluster; as `wireproto.connect`, with the types of Kafka's own client and options.
 
     Args:
         url: ``kafka://host[:port][,host…][/topic][?option=value]``; ``kafka+tls://`` for TLS; userinfo means SASL PLAIN unless `sasl` says
-            else.
+            otherwise.
+        options: those of Kafka's client and its roles by name, docs/kafka.md; they win over the URL's.
+
+    Connections are made at first use.
+
+    Raises:
+        OptionError: the URL is not Kafka's, an unknown option, a value that does not fit its option, or options that contradict each other.
+    """
+    from .._connect import open_client_of
+
+    client: KafkaClient = open_client_of("kafka", url, {**options})
+    return client
+
+
+def open_client(url: Url, options: dict[str, Any]) -> KafkaClient:
+    """Make the client of a parsed URL, for `wireproto.connect`.
+
+    Args:
+        url: see `connect`.
         options: as in ``wireproto.kafka.options.KafkaOptions``; they win over the URL's.
 
     Raises:
-        OptionError: an unknown option, a value that does not fit its option, or options that contradict each other.
+        OptionError: see `connect`.
     """
     from .client import KafkaClient
     from .options import KafkaOptions
