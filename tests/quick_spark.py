@@ -1,7 +1,7 @@
 """What Spark's processes do at each start, done once: byte code for those of Python, an archive of classes for its JVM.
 
     python tests/quick_spark.py    by the Makefile, behind the installation: the byte code
-    flags()                        by the first of Spark's tests that starts a JVM: the archive
+    flags()                        by the first of Spark's tests that starts a JVM: the archive, once for all clones of a user
 
 Spark's Python processes import PySpark from zip files without byte code, and compile it anew each time: a second of the processor for each
 of them, and each has ten seconds of the clock to call back (tests/spark/late.py). The JVM of a driver parses and verifies some 15,000
@@ -22,6 +22,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 import zipfile
 from collections.abc import Iterator
@@ -36,6 +37,10 @@ END = 120
 """Seconds in which the JVM writes its archive, which takes it five."""
 QUIET = "-Xlog:cds*=off"
 """The JVM says nothing of an archive that does not fit."""
+PLACES = ("bin", "jars", "python/lib")
+"""What Spark's programs start from, within an installation."""
+UNUSED = 30
+"""Days until a Spark that nobody starts is forgotten."""
 
 
 def compiled(path: Path) -> None:
@@ -60,45 +65,112 @@ def home() -> Path | None:
     return None if spec is None or spec.origin is None else Path(spec.origin).parent
 
 
-def archive() -> Path | None:
-    """Where the classes of Spark's JVM are kept, by JDK, jars and their times; None without PySpark or Java. It need not exist."""
+def spark_home() -> Path | None:
+    """Where all clones of this user with the same Spark, Python and JDK keep it for its JVMs; None without PySpark or Java.
+
+    The JVM takes an archive for jars of the very paths and times that it was made from, which those of an installation of each clone's own
+    are not. It need not exist.
+    """
     java = shutil.which("java", path=str(Path(os.environ["JAVA_HOME"], "bin")) if os.environ.get("JAVA_HOME") else None)
     spark = home()
     if java is None or spark is None:
         return None
-    digest = hashlib.sha256()
-    for path in (Path(java).resolve().parents[1] / "lib" / "modules", *sorted((spark / "jars").glob("*.jar"))):
-        with suppress(OSError):
-            facts = path.stat()
-            digest.update(f"{path} {facts.st_size} {facts.st_mtime_ns}\n".encode())
-    return spark / f"classes-{digest.hexdigest()[:16]}.jsa"
+    digest = hashlib.sha256(f"{sys.implementation.cache_tag}\n".encode())
+    modules = Path(java).resolve().parents[1] / "lib" / "modules"
+    with suppress(OSError):
+        facts = modules.stat()
+        digest.update(f"{modules} {facts.st_size} {facts.st_mtime_ns}\n".encode())
+    digest.update(contents(spark))
+    from brokers import maven  # here: the installation does without
+
+    return maven.user_folder("pyspark") / digest.hexdigest()[:16]
+
+
+def contents(spark: Path) -> bytes:
+    """Which jars and programs these are: their hashes, as the installation noted them; without such a note their places and times."""
+    notes = sorted(spark.parent.glob("pyspark-*.dist-info/RECORD"))
+    if len(notes) == 1:
+        places = tuple(f"pyspark/{place}/".encode() for place in PLACES)
+        lines = (line for line in notes[0].read_bytes().splitlines() if line.startswith(places))
+        return b"\n".join(sorted(lines))
+    facts = ((path, path.stat()) for path in parts(spark))
+    return "\n".join(f"{path} {fact.st_size} {fact.st_mtime_ns}" for path, fact in facts).encode()
+
+
+def parts(spark: Path) -> list[Path]:
+    """The files of an installation that Spark's programs start from."""
+    return sorted(path for place in PLACES for path in (spark / place).rglob("*") if path.is_file())
+
+
+def archive() -> Path | None:
+    """Where the classes of Spark's JVM are kept, within `spark_home`."""
+    kept = spark_home()
+    return None if kept is None else kept / "classes.jsa"
 
 
 def flags() -> str:
-    """Return the flags with which a JVM of Spark starts from the archive, which is made if need be; none where that is not possible."""
-    kept = archive()
-    if kept is None:
+    """Return the flags with which a JVM of Spark starts from the archive, which is made if need be; none where that is not possible.
+
+    The environment has that Spark as its SPARK_HOME then.
+    """
+    kept, spark = spark_home(), home()
+    if kept is None or spark is None or os.environ.get("SPARK_HOME", str(kept)) != str(kept):
         return ""
     with kept.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # sessions beside each other make one
+        forget(kept.parent)
+        try:
+            keep_programs(spark, kept)
+        except OSError as why:
+            print(f"quick_spark: no archive of Spark's classes: {why}", file=sys.stderr)
+            return ""
         keep_classes(kept)
-    return f"-XX:SharedArchiveFile={kept} {QUIET}" if kept.exists() else ""
+        os.utime(kept)  # it is used
+    if not (kept / "classes.jsa").exists():
+        return ""
+    os.environ["SPARK_HOME"] = str(kept)
+    return f"-XX:SharedArchiveFile={kept}/classes.jsa {QUIET}"
+
+
+def forget(folder: Path) -> None:
+    """Remove what nobody has used for UNUSED days: a Spark, Python or JDK of earlier."""
+    for old in folder.iterdir():
+        with suppress(OSError):
+            if old.is_dir() and time.time() - old.stat().st_mtime > UNUSED * 86_400:
+                shutil.rmtree(old, ignore_errors=True)
+
+
+def keep_programs(spark: Path, kept: Path) -> None:
+    """Have Spark's jars and programs in `kept`, all of them or no folder: the same files where the file system can, else copies."""
+    if {path.relative_to(spark): path.stat().st_size for path in parts(spark) if path.suffix == ".jar"} == {
+        path.relative_to(kept): path.stat().st_size for path in parts(kept) if path.suffix == ".jar"
+    }:
+        return
+    shutil.rmtree(kept, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=kept.parent, prefix="new-") as name:
+        fresh = Path(name, "home")
+        for path in parts(spark):
+            target = fresh / path.relative_to(spark)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                target.hardlink_to(path)
+            except OSError:
+                shutil.copy2(path, target)
+        fresh.rename(kept)
 
 
 def keep_classes(kept: Path) -> None:
     """Make the archive, unless there is one: by a program of its own, whose JVM writes it when it ends."""
-    if kept.exists():
+    if (kept / "classes.jsa").exists():
         return
-    for old in kept.parent.glob("classes-*.jsa"):
-        old.unlink()
-    fresh = kept.with_suffix(".new")
+    fresh = kept / "classes.new"
     fresh.unlink(missing_ok=True)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
-    environment["PYSPARK_PYTHON"] = sys.executable
+    environment |= {"PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(kept)}
     with suppress(subprocess.SubprocessError):
         subprocess.run([sys.executable, __file__, str(fresh)], env=environment, capture_output=True, timeout=3 * END, check=True)
-        fresh.replace(kept)
-    if not kept.exists():
+        fresh.replace(kept / "classes.jsa")
+    if not (kept / "classes.jsa").exists():
         print("quick_spark: no archive of Spark's classes; its JVMs start as ever", file=sys.stderr)
 
 
