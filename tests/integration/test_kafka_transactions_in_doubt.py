@@ -255,7 +255,7 @@ class History:
             if how != "given each":
                 turn.commit_positions(log, *([places] if how == "given" else []), timeout=LONG)
             choice = chance.random()
-            if choice < 0.1 and main and self._late and len(self.zombies) < 3:
+            if choice < 0.1 and within and main and self._late and len(self.zombies) < 3:  # an empty one asks nobody
                 self.counts["handed on"] += 1
                 return True
             if choice > 0.8 and not main:
