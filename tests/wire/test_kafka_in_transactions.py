@@ -73,6 +73,68 @@ def test_positions_of_before_a_rebalance_are_refused_and_the_transaction_with_th
         assert {place.offset for place in log.committed().values()} == {10}
 
 
+@pytest.mark.parametrize("given", [True, False], ids=["given", "not given"])
+@pytest.mark.parametrize("more", [False, True], ids=["nothing behind them", "records behind them"])
+def test_partitions_revoked_behind_committed_positions_keep_the_next_transaction_from_nothing(
+    client: Any, faults: Faults, name: str, given: bool, more: bool
+) -> None:
+    """A rebalance between `commit_positions` and `commit`: what was committed is no loss, and what was returned behind it is one."""
+    moves: list[str] = []
+    callbacks = {"on_assigned": lambda _: moves.append("+"), "on_revoked": lambda _: moves.append("-")}
+    source = f"in-{name}"
+    with (
+        client.transactions(name) as work,
+        client.consumer(source, name, heartbeat_interval=0.05, partition_bytes=1, **callbacks) as log,
+    ):
+        places: dict[Any, Any] = {}
+
+        def send_from_poll(turn: Any) -> int:
+            batch = log.poll(0.2)
+            if batch is None:
+                return 0
+            for value in batch.values():
+                turn.send(value, topic=name)
+            places.update(batch.next_positions)
+            return len(batch)
+
+        def commit_positions(turn: Any) -> None:
+            turn.commit_positions(log, *([places] if given else []))
+
+        turn = work.begin()
+        patience.until(lambda: send_from_poll(turn) and len(places) == 2)
+        commit_positions(turn)
+        if more:
+            with client.producer(source) as producer:
+                producer.send(b"20", partition=0)
+            while (batch := log.poll(0.2)) is None:
+                pass
+            assert batch.values() == [b"20"]
+        faults.error("Heartbeat", RebalanceInProgress.code)
+        patience.until(lambda: log.poll(0.05) is None and "-" in moves)
+        turn.commit()
+        patience.until(lambda: log.poll(0.0) is None and moves == ["+", "-", "+"] or more and moves == ["+", "-", "+"])
+        left = int(more)
+        if more:
+            turn = work.begin()
+            patience.until(lambda: send_from_poll(turn))
+            with pytest.raises(Aborted) as caught:
+                commit_positions(turn)
+            assert isinstance(caught.value.__cause__, Revoked)
+            assert caught.value.__cause__.partitions == ((source, 0),)
+            turn.abort()
+            log.rewind()
+        else:
+            with client.producer(source) as producer:
+                producer.send(b"20", partition=0)
+            left = 1
+        with work.begin() as turn:
+            while left:
+                left -= send_from_poll(turn)
+            commit_positions(turn)
+        assert sorted(stored(client, name)) == [b"%02d" % number for number in range(21)]
+        assert {place.offset for place in log.committed().values()} == {10, 11}
+
+
 def test_positions_of_a_partition_that_is_not_ours_roll_back_what_is_awaited(broker: DevBroker, client: Any, name: str) -> None:
     """Under asyncio: who goes on all the same is not let commit what was made of them."""
 

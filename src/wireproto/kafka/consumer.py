@@ -97,7 +97,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
         self._handed: dict[TopicPartition, int] = {}  # where the newest batch of each partition ended, since it was assigned or sought
         self._in_work: tuple[TopicPartition, int | None] | None = None  # the newest batch's partition, and what `_handed` had of it before
         self._torn: tuple[tuple[Cursor, int] | None, tuple[TopicPartition, int | None] | None] | None = None  # … before a broken poll
-        self._dropped: set[TopicPartition] = set()  # returned, not committed, and revoked: the next commit raises Revoked of them
+        self._dropped: dict[TopicPartition, int] = {}  # returned up to there, not committed, and revoked: the next commit raises Revoked
         self._known_gone: set[TopicPartition] = set()  # of which a commit has raised Revoked already
 
     # --- polling ---
@@ -210,7 +210,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
     def _drop_partitions(self) -> None:
         """Fetch no more of the assigned partitions; each line may be run again where a signal handler interrupts the next."""
         if not self._options.auto_commit:
-            self._dropped |= {key for key in self._unsaved() if key in self._handed} - self._known_gone
+            self._dropped |= {key: end for key, end in self._unsaved().items() if key in self._handed and key not in self._known_gone}
         self._known_gone.clear()
         for key in list(self._fetcher.plan.cursors):
             self._fetcher.plan.remove(key)
@@ -359,9 +359,10 @@ class KafkaConsumer(PartingRole, AbandonedRole):
         self._saved_at = time.monotonic()
         self._known_gone.update(gone)
         if given is None:
-            foreign, self._dropped = tuple(self._dropped.difference(gone)), set()
+            foreign, self._dropped = tuple(self._dropped.keys() - set(gone)), {}
         else:
-            self._dropped -= ours.keys()
+            for key in ours:
+                self._dropped.pop(key, None)
         if foreign or gone:
             lost = tuple(sorted(foreign + gone))
             raise _not_ours(lost)
@@ -427,7 +428,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
             asked, cursors, member = places(given, "commit_positions"), self._fetcher.plan.cursors, self._coordinator.membership
             if asked is None:
                 wanted = self._unsaved()
-                gone = self._dropped
+                gone = set(self._dropped)
             else:
                 wanted = {key: positions.offset_in(key, position, "commit_positions") for key, position in asked.items()}
                 gone = {key for key in wanted if key not in cursors or key in self._dropped}
@@ -446,11 +447,17 @@ class KafkaConsumer(PartingRole, AbandonedRole):
     def stored(self, standing: offsets.Standing) -> None:
         """Take in that a transaction has committed these offsets. Called by any thread.
 
+        Partitions revoked since are no loss where they were committed behind all that poll had returned of them.
+
         Args:
             standing: what `standing` returned for the transaction.
         """
         if standing.generation == self._settled:
             self._saved.update(standing.offsets)
+            return
+        for key, offset in standing.offsets.items():
+            if self._dropped.get(key) == offset:
+                self._dropped.pop(key, None)
 
     @operation
     def rewind(self, *, timeout: float = 30.0) -> Steps[None]:
@@ -620,7 +627,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
                 self._saved.setdefault(key, _UNKNOWN)  # the next commit stores it, as it does for the others
             for key in requests:
                 self._handed.pop(key, None)
-                self._dropped.discard(key)
+                self._dropped.pop(key, None)
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
