@@ -11,7 +11,7 @@ from wireproto.kafka import messages as m
 from wireproto.kafka.group import LEFT, STABLE, SYNCING, UNJOINED, GroupSettings, Membership
 from wireproto.kafka.options import KafkaOptions
 
-REBALANCING, ILLEGAL_GENERATION, UNKNOWN_MEMBER, DENIED = 27, 22, 25, 30
+REBALANCING, ILLEGAL_GENERATION, UNKNOWN_MEMBER, DENIED, MEMBER_ID_REQUIRED = 27, 22, 25, 30, 79
 
 
 def joined(leader: str = "m") -> Membership:
@@ -114,6 +114,14 @@ def test_an_answer_that_comes_after_the_state_it_was_asked_in_changes_nothing() 
     gone.on_sync(share)
     gone.on_join(m.JoinGroupResponse(generation_id=5, protocol_name="range", leader="n", member_id="m"))
     assert (gone.state, gone.generation, gone.assignment) == (LEFT, 4, frozenset())
+
+
+def test_who_left_before_it_had_a_member_id_takes_it_to_leave_by() -> None:
+    gone = Membership(GroupSettings("g", ("t",), 45_000, 300_000))
+    gone.leave()
+    gone.on_join(m.JoinGroupResponse(error_code=MEMBER_ID_REQUIRED, member_id="m"))
+    assert (gone.state, gone.generation, gone.member) == (LEFT, -1, "m")
+    assert gone.leave_request(3).members[0].member_id == "m"
 
 
 def test_a_member_that_syncs_holds_what_it_was_given() -> None:

@@ -525,6 +525,31 @@ def test_a_member_that_closes_while_a_heartbeat_is_out_leaves_by_the_coordinator
     assert len(seen.requests("FindCoordinator")) == looks
 
 
+def test_a_member_that_closes_while_its_first_join_is_out_leaves(broker: DevBroker, client: Any, topic: str, faults: Faults) -> None:
+    """By the member id in the reply: a real coordinator ends no rebalance before who got an id has joined, left, or been silent for the
+    session timeout."""
+    seen = broker.record("kafka")
+    faults.delay("JoinGroup", 0.5)
+    with client.consumer(topic, f"group-{topic}") as consumer:
+        patience.until(lambda: consumer.poll(0.01) is None and faults.seen("JoinGroup"))
+        assert not consumer._coordinator.membership.member
+    assert len(seen.requests("JoinGroup")) == 1
+    (left,) = seen.requests("LeaveGroup")
+    assert left.message.members[0].member_id
+    with Member(client, topic).consumer as other:
+        until(lambda: len(other.assignment) == 2, other)
+
+
+def test_a_member_whose_first_join_is_not_answered_closes_by_its_deadline(client: Any, topic: str, faults: Faults) -> None:
+    consumer = client.consumer(topic, f"group-{topic}")
+    lost = faults.drop("JoinGroup")
+    patience.until(lambda: consumer.poll(0.01) is None and not lost.times)
+    began = time.monotonic()
+    consumer.close(timeout=0.3)
+    assert time.monotonic() - began < 0.3 + patience.KEPT
+    assert consumer._coordinator._task.done
+
+
 def test_a_reader_looks_for_new_partitions_after_metadata_max_age(client: Any, topic: str) -> None:
     before = time.monotonic()
     with client.reader(topic, metadata_max_age=60.0) as reader:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _LOST = Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
 _AT_ONCE = 2
 """Times that a member joins again without a wait: it is forgotten, then gets its member id."""
+_LEAVING = 10.0
+"""Seconds that leaving takes at most."""
 _NEVER = float("inf")
 
 
@@ -62,6 +64,7 @@ class Coordinator:
         self._wanted: Event | None = None  # a poll asks for a stable membership, and waits for this
         self._beat_at = _NEVER
         self._out_at = 0.0  # when the join or sync in flight was sent; 0.0: it was not
+        self._naming = False  # a join is in flight whose reply has the member id
         self._waits = Waits(_LOST)
         self._refusals = Waits(_LOST)  # replies in a row that mean "join again"
         self.polled_at = time.monotonic()
@@ -222,6 +225,7 @@ class Coordinator:
         with self._lock:
             syncing = member.state == SYNCING
             request = member.sync_request(self.counts) if syncing else member.join_request()
+            self._naming = not member.member
         self._out_at = time.monotonic()
         until = self._out_at + options.request_timeout
         if not syncing:  # a join waits for the other members' next polls, a sync only for the leader
@@ -234,6 +238,8 @@ class Coordinator:
         except TimedOut as why:
             conn.close("the coordinator does not answer")
             raise Disconnected("the coordinator has not answered in time", peer=conn.peer) from why
+        finally:
+            self._naming = False
 
     def _fenced(self, why: Exception) -> None:
         """Note that the member is fenced: every later poll raises the error."""
@@ -308,18 +314,25 @@ class Coordinator:
     # --- leaving ---
 
     def closing(self, deadline: float) -> Steps[None]:
-        """Stop the heartbeats; leave the group unless the membership is static."""
+        """Stop the heartbeats; leave the group unless the membership is static.
+
+        A join in flight whose reply has the member id is waited for: to a member that never joins with its id, and does not leave, the
+        coordinator keeps its place until the session timeout, and no rebalance of the group ends before that.
+        """
+        dynamic = self._options.group_instance_id is None
+        until = min(deadline, time.monotonic() + _LEAVING)
         with self._lock:
-            leaving = bool(self.membership.member) and self._options.group_instance_id is None
             self.membership.leave()
         if self._task is not None:
+            if dynamic and self._naming:
+                yield self._task, until
             self._task.cancel(Closed("the consumer was closed"))
             yield self._task, deadline
         try:
-            if leaving:
+            if dynamic and self.membership.member:
                 yield from self._cluster.asking(
                     self.membership.leave_request,
-                    min(deadline, time.monotonic() + 10.0),
+                    until,
                     self.route,
                     kind=LeaveGroupRequest,
                     refresh=lambda why: self._cluster.lost_coordinator(self.group),

@@ -108,12 +108,13 @@ class Membership:
         )
 
     def on_join(self, reply: JoinGroupResponse) -> None:
-        """Take in the reply to a join. One that comes after the member has left changes nothing.
+        """Take in the reply to a join. One that comes after the member has left brings the member id, to leave by, and nothing else.
 
         Raises:
             the broker's error, unless it only means to join again.
         """
         if self.state == LEFT:
+            self.member = self.member or reply.member_id
             return
         if reply.error_code == codes.MemberIdRequired.code:
             self.member = reply.member_id
