@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Union
 
-from .errors import OptionError
+from .errors import OptionError, Revoked
 from .position import Position, TopicPartition
 
 if TYPE_CHECKING:
@@ -171,6 +171,7 @@ class Delivery:
     _end: Any = field(repr=False)
     _end_later: Any = field(default=None, repr=False)
     _sent_to: str | None = field(default=None, repr=False)
+    _ended: str | Revoked | None = field(default=None, repr=False, compare=False)  # see flow.ended
 
     @property
     def topic(self) -> str:
@@ -206,7 +207,7 @@ class Delivery:
                 sent in groups (option `ack_group_time`), and `receive`, `flush` or `close` raises the error of one that is refused.
 
         Raises:
-            Revoked: the message was given to another worker. UsageError, which Revoked is: it was acknowledged or released before.
+            UsageError: it was acknowledged or released before. Revoked, which is one: the message was taken away, for another worker, say.
             TimedOut, Unreachable: no answer; the message may be delivered again.
         """
         self._end(self, True, timeout, wait)
@@ -220,7 +221,7 @@ class Delivery:
 
         Raises:
             OptionError: `after` with RocketMQ, which has delays of its own, or ZooKeeper, which has none.
-            Revoked: the message was given to another worker. UsageError, which Revoked is: it was acknowledged or released before.
+            UsageError: it was acknowledged or released before. Revoked, which is one: the message was taken away, for another worker, say.
             TimedOut, Unreachable: no answer.
         """
         if after is None:

@@ -10,7 +10,7 @@ import pytest
 
 from conformance.helpers import receive_until, write
 from conformance.seats import Seat
-from wireproto.errors import Revoked
+from wireproto.errors import Closed, Revoked, UsageError
 
 SENT = [b"%02d" % number for number in range(12)]
 
@@ -64,6 +64,50 @@ def test_a_released_message_is_handed_out_again(seat: Seat, client: Any, topic: 
             assert again.attempt >= 2
         again.ack()
         assert queue.receive(timeout=1.0) is None
+
+
+@pytest.mark.parametrize("again", ["ack", "release"])
+@pytest.mark.parametrize("first", ["ack", "release"])
+def test_ending_a_delivery_twice_is_a_mistake_of_the_caller(client: Any, topic: str, opened: Any, first: str, again: str) -> None:
+    write(client, topic, [b"once", b"kept"])
+    with opened() as queue:
+        got = {delivery.value: delivery for delivery in receive_until(queue, 2)}
+        once = got[b"once"]
+        getattr(once, first)()
+        for _ in range(2):  # said each time
+            with pytest.raises(UsageError, match="acknowledged before" if first == "ack" else "released before") as refused:
+                getattr(once, again)()
+            assert type(refused.value) is UsageError, "nobody took the message away"
+            assert (refused.value.topic, refused.value.position) == (topic, once.position)
+        got[b"kept"].ack()
+
+
+def test_a_delivery_that_was_released_does_not_end_the_next_one_of_its_message(seat: Seat, client: Any, topic: str, opened: Any) -> None:
+    write(client, topic, [b"kept", b"again"])
+    with opened() as queue:
+        got = {delivery.value: delivery for delivery in receive_until(queue, 2)}
+        old = got[b"again"]
+        old.release()
+        (new,) = receive_until(queue, 1, limit=30.0 if seat.features.releases_at_once else 90.0)
+        assert new.value == b"again"
+        with pytest.raises(UsageError, match="released before"):
+            old.ack()
+        new.release()
+        (newest,) = receive_until(queue, 1, limit=30.0 if seat.features.releases_at_once else 90.0)
+        newest.ack()
+        got[b"kept"].ack()
+
+
+@pytest.mark.parametrize("call", ["ack", "release"])
+def test_a_delivery_of_a_closed_queue_cannot_be_ended(client: Any, topic: str, opened: Any, call: str) -> None:
+    write(client, topic, [b"open", b"acked"])
+    queue = opened()
+    left, acked = receive_until(queue, 2)
+    acked.ack()
+    queue.close(10.0)
+    for delivery in left, acked:
+        with pytest.raises(Closed):
+            getattr(delivery, call)()
 
 
 def test_what_a_closed_consumer_held_goes_to_the_next(client: Any, topic: str, opened: Any) -> None:

@@ -16,7 +16,7 @@ import interrupting
 import wireproto
 from patience import LONG, soon, until
 from pulsar_server import Link, PulsarServer, acknowledged, stored, subscribed
-from wireproto.errors import Revoked, TimedOut
+from wireproto.errors import TimedOut, UsageError
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.pulsar import consumer, queue, reader
 from wireproto.pulsar.acks import Log
@@ -157,7 +157,7 @@ def ended(call: Callable[[], object]) -> bool:
     """As who was interrupted does it: once more. Whether it was done by then."""
     try:
         call()
-    except Revoked:
+    except UsageError:
         return True
     return False
 
@@ -204,7 +204,7 @@ def test_an_entry_is_acknowledged_whole_though_a_signal_breaks_into_an_ack_of_it
                     ended(lambda delivery=delivery: delivery.ack(5.0, wait=wait))
                 made.flush(5.0)
                 assert list(server.commands("ack")[-1].message_id[0].ack_set) == [], f"after signal {number}"
-                with pytest.raises(Revoked):
+                with pytest.raises(UsageError, match="before"):
                     first.release(5.0)
             going = signal.came
     assert number > 5

@@ -211,7 +211,7 @@ def test_a_worker_acks_and_releases_while_nothing_else_of_it_is_under_way(broker
         assert again is not None
         assert (again.value, again.attempt) == (b"job", 2)
         await again.ack()
-        with pytest.raises(UsageError, match="acked or released before"):
+        with pytest.raises(UsageError, match="acknowledged before"):
             await again.ack()
 
     run(broker, body)

@@ -166,8 +166,9 @@ def test_an_end_that_waits_while_its_session_ends_leaves_anothers_claim_alone(di
         expire(client.tree())
         again = heir.receive(SECONDS)
         assert again.value == b"job"
-        with pytest.raises(Revoked):
-            getattr(delivery, end)()
+        for _ in range(2):  # said each time
+            with pytest.raises(Revoked):
+                getattr(delivery, end)()
         assert last.receive(0.3) is None, "one worker at a time"
         again.ack()
         assert last.receive(0.3) is None

@@ -64,7 +64,8 @@ class Delivery:
             wait: return when the broker has confirmed it (Pulsar's acknowledgements are sent in groups otherwise).
 
         Raises:
-            Revoked: the message belongs to another worker by now. TimedOut, Unreachable: no answer; it may be delivered again.
+            UsageError: it was acknowledged or released before. Revoked, which is one: the message was taken away, for another worker, say.
+            TimedOut, Unreachable: no answer; it may be delivered again.
         """
         await self._queue.end(self.made, True, timeout, wait)
 
@@ -76,7 +77,7 @@ class Delivery:
             after: seconds until it is returned, or a function of `attempt` that gives them (`Backoff`); None: as the broker decides.
 
         Raises:
-            OptionError: `after` with another protocol than Pulsar. Revoked: the message belongs to another worker by now.
+            OptionError: `after` with another protocol than Pulsar. UsageError, Revoked: as `ack`.
             TimedOut, Unreachable: no answer.
         """
         if after is None:
@@ -127,6 +128,6 @@ class Queue(AsyncRole[Any]):
             timeout: seconds for the call. wait: see `Delivery.ack`.
 
         Raises:
-            Revoked, TimedOut, Unreachable: see `Delivery.ack`.
+            UsageError, Revoked, TimedOut, Unreachable: see `Delivery.ack`.
         """
         await self._host.drive(self._made_of(made._end)(made, ack, timeout, wait))

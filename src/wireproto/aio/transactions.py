@@ -234,8 +234,9 @@ class Transaction:
 
         Raises:
             AsyncUnsupported: the protocol's transactions acknowledge no messages.
-            Aborted: the transaction has to be rolled back. Revoked: the message belongs to another worker; the transaction continues.
-            UsageError: the transaction has ended, or the message is of another client's queue. TimedOut, Unreachable: no answer.
+            Aborted: the transaction has to be rolled back. Revoked: the message was passed to a transaction before; this one continues.
+            UsageError: the transaction has ended, the message was acknowledged or released before, or it is of another client's queue.
+            TimedOut, Unreachable: no answer.
         """
         ack = getattr(self._turn, "ack", None)
         if ack is None:

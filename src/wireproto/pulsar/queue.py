@@ -38,6 +38,7 @@ from wireproto.errors import (
     TimedOut,
     WireprotoError,
 )
+from wireproto.flow.ended import ended_before, note_ended, refuse_ended, taken_away
 from wireproto.flow.parting import PartingRole
 from wireproto.net.retry import Policy
 from wireproto.net.task import NEVER, Steps, operation, quick
@@ -293,27 +294,25 @@ class PulsarQueue(PartingRole):
     # -- ends of a delivery -------------------------------------------------------------------------------------
 
     def _held(self, delivery: Delivery) -> tuple[PartitionConsumer, Key, int]:
-        """Return the partition, entry and index of a delivery's message; raises Revoked when it is not in hand."""
+        """Return the partition, entry and index of a delivery's message; raises UsageError or Revoked when it is not in hand."""
+        refuse_ended(delivery)
         position = delivery.position
         if not isinstance(position, MessageId):
             raise OptionError(f"not a delivery of this queue: {delivery!r}")
         part, key = self._stream.part(position.partition), (position.ledger, position.entry)
         entry = self._hand(part).entries.get(key)
         if entry is None or position.index not in entry.held:
-            raise self._revoked(delivery)
+            raise ended_before(delivery)
         return part, key, position.index
-
-    def _revoked(self, delivery: Delivery) -> Revoked:
-        where = delivery.position
-        return Revoked("the message was ended before", partitions=((self.topic, where.partition),), position=where)
 
     def _ending(self, item: Item, delivery: Delivery, done: bool, timeout: float, wait: bool = False) -> Steps[None]:
         """Run `_end` as steps."""
         with self._only:
             deadline = deadline_after(timeout)
             _, _, entry, index = item
+            refuse_ended(delivery)
             if index not in entry.held:
-                raise self._revoked(delivery)
+                raise ended_before(delivery)
             if index in entry.owed:
                 self._hand(entry.part).owes_not(entry, index)
             if not done:
@@ -322,6 +321,7 @@ class PulsarQueue(PartingRole):
                 yield from self._ack(entry.part, entry.key, index, deadline)
             else:
                 self._ack_later(entry, index)
+            note_ended(delivery, done)
 
     @quick(_ending)
     def _end(self, item: Item, delivery: Delivery, done: bool, timeout: float, wait: bool = False) -> None:
@@ -331,9 +331,11 @@ class PulsarQueue(PartingRole):
         deadline_after(timeout)
         _, _, entry, index = item
         with self._only:
+            refuse_ended(delivery)
             if index not in entry.held:
-                raise self._revoked(delivery)
+                raise ended_before(delivery)
             self._ack_later(entry, index)
+            note_ended(delivery, done)
 
     def _ack_later(self, entry: InHand, index: int) -> None:
         acking = self._acking
@@ -362,6 +364,7 @@ class PulsarQueue(PartingRole):
             self._give_back_in(seconds, part, key, index)
             entry.delayed.add(index)
             entry.held.discard(index)
+            note_ended(delivery, False)
 
     def _ack(self, part: PartitionConsumer, key: Key, index: int, deadline: float) -> Steps[None]:
         hand = self._hand(part)
@@ -426,7 +429,8 @@ class PulsarQueue(PartingRole):
             turn: the transaction. delivery: of this queue. deadline: as `time.monotonic()`.
 
         Raises:
-            Revoked: the message is not in hand. Disconnected: it came by a connection that was lost since, or the consumer was closed
+            UsageError: it was acknowledged or released before. Revoked: it was passed to a transaction.
+            Disconnected: it came by a connection that was lost since, or the consumer was closed
                 before the answer. PulsarError: the broker or the coordinator refuses. TimedOut: no answer in time.
         """
         with self._only:
@@ -437,6 +441,7 @@ class PulsarQueue(PartingRole):
                 turn.holds(partial(self._settled, part, key, index))
                 entry.delayed.add(index)
                 entry.held.discard(index)
+                taken_away(delivery, Revoked("the message was passed to a transaction", partitions=((self.topic, part.partition),)))
                 yield from turn.registering(part.name, self.group, deadline)
                 yield from self._stream.attached(part, deadline)
                 attached = True  # from here on an error of the broker's is about this message

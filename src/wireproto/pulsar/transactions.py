@@ -94,9 +94,9 @@ class PulsarTransaction(Transaction[PulsarProducer]):
 
         Raises:
             Aborted: the transaction has to be rolled back: another one has acknowledged the message, or the outcome of the ACK is unknown.
-            Revoked: the message was not in this worker's hands any more; the transaction goes on.
+            Revoked: the message was passed to a transaction before; this one goes on.
             TimedOut: no answer in time; the transaction has to be rolled back.
-            UsageError: the transaction is over, or the delivery is not of a queue of this client.
+            UsageError: the transaction is over, the delivery was acknowledged or released before, or it is not of a queue of this client.
         """
         self.check()
         yield from self._work.acking(self, delivery, deadline_after(timeout))

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from wireproto._net import Event
-from wireproto.errors import Revoked, UsageError, WireprotoError
+from wireproto.errors import Revoked, WireprotoError
+from wireproto.flow.ended import note_ended, refuse_ended, taken_away
 from wireproto.flow.parting import PartingRole
 from wireproto.net.task import operation
 from wireproto.position import EARLIEST, TopicPartition
@@ -241,13 +242,14 @@ class RocketQueueConsumer(PartingRole):
             self._assignment.member.polled()
             yield from self._assignment.settling(deadline)
             self._forget()
-            _, held = self._held.get(id(delivery), (None, None))
-            if held is None:
-                raise UsageError("this message was acked or released before", topic=delivery.record.topic)
+            refuse_ended(delivery)
+            if id(delivery) not in self._held:  # a close has let go of it
+                self._still_open()
+            _, held = self._held[id(delivery)]
             if self._prefixes.get(held.key) is not held.prefix:
                 del self._held[id(delivery)]
                 again = ": the message comes again when it is" if self._assignment.why.get(held.key) == NOT_READ else ""
-                raise Revoked(f"{self._assignment.lost((held.key,))}{again}", partitions=(held.key,))
+                raise taken_away(delivery, Revoked(f"{self._assignment.lost((held.key,))}{again}", partitions=(held.key,)))
             if not acked and not held.sent_back:
                 yield from self._sending_back(held, deadline)
                 held.sent_back = True
@@ -257,6 +259,7 @@ class RocketQueueConsumer(PartingRole):
                 yield from self._assignment.member.offsets.commit(held.key[0], held.queue, done_to, deadline)
                 held.prefix.saved = done_to
             del self._held[id(delivery)]
+            note_ended(delivery, acked)
 
     def _sending_back(self, held: Held, until: float) -> Steps[Reply]:
         message = ConsumerSendMsgBackRequest(

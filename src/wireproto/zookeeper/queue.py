@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from .._codec import ColumnsBuilder
 from ..deadlines import deadline_after
 from ..errors import BrokerError, Closed, Revoked, TimedOut, WireprotoError
+from ..flow.ended import note_ended, refuse_ended, taken_away
 from ..flow.parting import PartingRole
 from ..net.retry import Waits
 from ..net.task import NEVER, Steps, operation, steps
@@ -424,6 +425,8 @@ class QueueWorker(PartingRole):
         deadline = deadline_after(timeout)
         name, version, scope = held.name, held.version, held.scope
         if self._claims.get(name) is not held:
+            self._still_open()
+            refuse_ended(delivery)
             raise self._revoked(delivery, name)
         entry, claim = join(self._entries, name), join(self._taken, name)
         if held.ending and not (yield from self._ours(claim, scope, deadline)):
@@ -444,18 +447,16 @@ class QueueWorker(PartingRole):
                 except (NoNode, BadVersion):
                     self._claims.pop(name, None)
                     if doubt.there:
+                        note_ended(delivery, ack)
                         return  # the first attempt, whose answer was lost, did it: the claim was ours until then
                     raise self._revoked(delivery, name) from None
                 self._claims.pop(name, None)
+                note_ended(delivery, ack)
                 return
 
     def _revoked(self, delivery: Delivery, name: str) -> Revoked:
-        return Revoked(
-            f"message {name} is no longer ours: it was ended before, or the session was lost",
-            partitions=((self.topic, 0),),
-            topic=self.topic,
-            position=delivery.position,
-        )
+        why = f"message {name} is no longer ours: the session was lost, or a call that was not answered has ended it"
+        return taken_away(delivery, Revoked(why, partitions=((self.topic, 0),), topic=self.topic, position=delivery.position))
 
     def _checked(self, held: Claim | Claiming, deadline: float) -> Steps[bool]:
         """Run `_ours` in a task that continues when time runs out (TimedOut): the next call takes its result."""
