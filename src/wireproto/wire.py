@@ -78,7 +78,7 @@ def encode(protocol: str, message: str, version: int, fields: Mapping[str, Any])
         UnknownMessage, UnsupportedVersion: there is no such message, or not in this version.
     """
     if not isinstance(fields, dict):
-        raise Malformed("the fields are no object", message=message, version=version)
+        raise Malformed("the fields are not a JSON object", message=message, version=version)
     form = _form(protocol, message, version)
     if ORIGINAL not in fields:
         return form.encode(version, fields)

@@ -220,7 +220,7 @@ def test_what_a_broker_has_a_group_skip_does_not_come_and_what_was_handed_out_ca
             found = [first]
             while found[-1] != b"later":
                 found += values(log, 1)
-            assert len(set(found)) == len(found) < 30, "what was on its way comes, each once"
+            assert len(set(found)) == len(found) < 30, "have not answered the requests in flight comes, each once"
             log.commit()
         with client.queue(topic, "moves", receive_messages=1) as queue:
             for number in range(30):
@@ -236,7 +236,7 @@ def test_what_a_broker_has_a_group_skip_does_not_come_and_what_was_handed_out_ca
                 found.append(delivery.value)
                 delivery.ack()
             delivery.ack()
-            assert len(found) <= 1, "what was on its way"
+            assert len(found) <= 1, "have not answered the requests in flight"
 
 
 def test_a_new_subscription_begins_at_a_position(broker: Pulsar) -> None:

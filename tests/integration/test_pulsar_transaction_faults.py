@@ -191,7 +191,7 @@ def test_a_connection_that_is_cut_at_any_point_has_all_of_it_or_nothing(broker: 
     assert one == two
     assert len(set(one)) == len(one), "each once"
     for value, outcome in told.items():
-        assert outcome == "over, and nobody knows how" or (value in one) == (outcome == "committed"), (value, outcome)
+        assert outcome == "ended, with an unknown outcome" or (value in one) == (outcome == "committed"), (value, outcome)
     assert one, "some of them were committed"
     consumer = judge.subscribe(PREFIX + source, "g", consumer_type=pulsar.ConsumerType.Shared)
     left = 0

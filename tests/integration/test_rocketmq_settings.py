@@ -71,7 +71,7 @@ def test_a_message_is_not_given_back_to_a_broker_that_would_drop_it(
         assert (refused.value.topic, refused.value.partition, refused.value.peer) == (topic, 0, broker.addresses[1])
         assert refused.value.position.offset == 0
         configure(broker, client, group)
-        with pytest.raises(NotRetried, match=f"is 1, and its retry topic has 0 to be read.*readQueueNums of %RETRY%{group} to 1"):
+        with pytest.raises(NotRetried, match=f"is 1, but its retry topic has 0 readable queues.*readQueueNums of %RETRY%{group} to 1"):
             delivery.release()
         widen(broker, client, f"%RETRY%{group}", 1)
         delivery.release()
@@ -94,7 +94,7 @@ def test_a_message_is_not_given_back_where_it_may_lie_in_a_queue_that_nobody_rea
         assert second is not None
         first.release()
         configure(broker, client, group, retryQueueNums=2)
-        with pytest.raises(NotRetried, match=f"is 2, and its retry topic has 1 to be read.*readQueueNums of %RETRY%{group} to 2"):
+        with pytest.raises(NotRetried, match=f"is 2, but its retry topic has 1 readable queues.*readQueueNums of %RETRY%{group} to 2"):
             second.release()
         widen(broker, client, f"%RETRY%{group}", 2)
         second.release()
@@ -147,7 +147,7 @@ def test_members_that_read_other_topics_are_warned_of_once(
 
 
 def told(caplog: pytest.LogCaptureFixture, group: str) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.getMessage().startswith(f"group {group}: a member reads")]
+    return [record.getMessage() for record in caplog.records if record.getMessage().startswith(f"group {group}: one member subscribes to")]
 
 
 def test_members_of_one_client_that_would_read_other_topics_are_refused(client: RocketClient, topic: str) -> None:

@@ -189,7 +189,7 @@ def test_an_end_leaves_once_and_is_never_repeated(broker: RocketMQ, client: Rock
             half.commit()
         assert half.state is State.UNKNOWN
         for again in (half.commit, half.abort):
-            with pytest.raises(UsageError, match="an end is sent once"):
+            with pytest.raises(UsageError, match="its end is sent only once"):
                 again()
         comes(client, topic, ["once"])
         assert len(recording.requests("EndTransaction")) == 1
@@ -262,7 +262,7 @@ def test_a_check_that_fails_or_knows_nothing_is_asked_again(
         comes(client, topic, ["none", "raises", "truth"])
     told = [record.getMessage() for record in caplog.records]
     assert any("the check of" in line and "failed" in line and "no such row" in line for line in told)
-    assert any("knows no end yet" in line for line in told)
+    assert any("its outcome is not known yet" in line for line in told)
     assert any("said True, which is neither 'commit', 'abort' nor None" in line for line in told)
 
 
@@ -547,7 +547,10 @@ def test_a_half_whose_answer_is_lost_is_not_sent_again(broker: RocketMQ, client:
     options = {"address_map": fault_proxy.address_map(broker.addresses)}
     with wireproto.connect(broker.url, **options) as through, through.transactional(f"g-{topic}", check) as work:
         work.send(b"v", topic=topic, key=b"first").commit()
-        with answer_lost(fault_proxy, recording, "SendMessageV2"), pytest.raises(Aborted, match="nobody knows whether"):
+        with (
+            answer_lost(fault_proxy, recording, "SendMessageV2"),
+            pytest.raises(Aborted, match="whether the half message is stored is not known"),
+        ):
             work.send(b"v", topic=topic, key=b"lost")
         assert len(recording.requests("SendMessageV2")) == 2
         until(lambda: len(recording.requests("EndTransaction")) > 1, limit=PATIENCE)

@@ -135,7 +135,7 @@ def test_what_is_committed_is_seen_as_it_was_sent_and_nothing_else(broker: Rocke
                 await away.abort()
             assert (by_hand.state, away.state) == (State.COMMITTED, State.ABORTED)
             for end in (by_hand.commit, by_hand.abort):
-                with pytest.raises(UsageError, match="is committed; an end is sent once"):
+                with pytest.raises(UsageError, match="is committed; its end is sent only once"):
                     await end()
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(work.send(b"v", topic=topic, key=b"%d" % number)) for number in range(8)]
@@ -339,7 +339,7 @@ def test_an_end_that_has_left_goes_on_when_its_wait_is_cancelled(
                 for task in tasks:
                     await cancelled(task)
                 assert [half.state for half in (seen_again, forgotten, away)] == [State.COMMITTING, State.COMMITTING, State.ABORTING]
-                with pytest.raises(UsageError, match="is being committed; an end is sent once"):
+                with pytest.raises(UsageError, match="is being committed; its end is sent only once"):
                     await seen_again.abort()
                 with pytest.raises(OutcomeUnknown, match="is under way"):
                     await seen_again.commit(timeout=0.05)
@@ -407,7 +407,9 @@ def test_a_closed_role_leaves_its_halves_to_the_group(broker: RocketMQ, judge: R
             sending = asyncio.ensure_future(work.send(b"v", topic=topic, key=b"sent"))
             await asked_of(recording, "SendMessageV2", 2)
             closing = asyncio.ensure_future(work.close())
-            with pytest.raises(Aborted, match="nobody knows whether"):  # and no Closed, which would say that nothing is stored
+            with pytest.raises(
+                Aborted, match="whether the half message is stored is not known"
+            ):  # and no Closed, which would say that nothing is stored
                 await sending
         await closing
         await work.close()

@@ -237,7 +237,7 @@ def test_a_batch_that_starts_behind_its_end_fails_or_is_told(
 
 
 def test_a_batch_whose_times_are_the_wrong_way_round_is_refused(broker: DevBroker) -> None:
-    with pytest.raises(OptionError, match=r"startingTimestamp \(9\) lies behind endingTimestamp \(8\)"):
+    with pytest.raises(OptionError, match=r"startingTimestamp \(9\) is later than endingTimestamp \(8\)"):
         planned(
             KafkaWire(
                 {"kafka.bootstrap.servers": broker.address("kafka"), "subscribe": "x", "startingTimestamp": "9", "endingTimestamp": "8"}

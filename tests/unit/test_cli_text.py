@@ -124,11 +124,11 @@ def test_warnings_are_lines_of_the_command_and_what_an_error_says_as_well_is_lef
     lines = Lines(3600.0)
     logger.addHandler(lines)
     logger.info("connected")
-    logger.warning("t[0]: passed over at %d: %s", 7, "no record")
+    logger.warning("t[0]: skipped at %d: %s", 7, "no record")
     logger.warning("h:1: no connection: %s", "refused")
     assert capsys.readouterr().err == ""
     lines.end("refused")
-    assert capsys.readouterr().err == "wireproto: t[0]: passed over at 7: no record\n"
+    assert capsys.readouterr().err == "wireproto: t[0]: skipped at 7: no record\n"
     logger.warning("the next")
     lines.end()
     assert capsys.readouterr().err == "wireproto: the next\n"

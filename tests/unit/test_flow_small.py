@@ -124,7 +124,7 @@ def test_a_flush_waits_for_what_needs_no_answer_to_have_left_and_tells_when_it_h
         producer = One(loop, leaving=True)
 
         def flush() -> None:
-            with pytest.raises(TimedOut, match=r"not all records have left within 0\.3 s") as caught:
+            with pytest.raises(TimedOut, match=r"not all records were sent within 0\.3 s") as caught:
                 producer.flush(0.3)
             assert caught.value.topic == "t"
 

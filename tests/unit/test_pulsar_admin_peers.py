@@ -170,7 +170,7 @@ def test_a_redirect_to_what_is_no_admin_interface_is_malformed(where: str) -> No
         (said(HEAD + b"Transfer-Encoding: chunked\r\n\r\nnothing like it"), Disconnected, "dropped the connection: IncompleteRead"),
         (said(b"SSH-2.0-OpenSSH_9.2\r\n"), ConnectError, "not an HTTP port"),
         (said(b"HTTP/3.9 200 OK\r\n\r\n"), ConnectError, "not an HTTP port"),
-        (answer("200 OK", b"<html>"), Malformed, "answered GET /admin/v2/.*t/stats with what is no JSON"),
+        (answer("200 OK", b"<html>"), Malformed, "answered GET /admin/v2/.*t/stats with a body that is not JSON"),
         (answer("403 Forbidden", b'{"reason": "not yours"}'), AuthorizationError, "not yours"),
         (answer("412 Precondition Failed", b"words"), AdminRefused, "words"),
         (answer("500 Server Error"), AdminRefused, "Server Error"),

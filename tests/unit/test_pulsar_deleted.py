@@ -67,7 +67,7 @@ def test_a_reader_begins_at_the_end_where_its_place_lies_behind_that(after: bool
         assert (begun.start_message_id.ledgerId, begun.start_message_id.entryId) == (LEDGER, END)
         server.links[-1].message(begun.consumer_id, END + 1, stored([b"new"]), ledger=LEDGER)
         assert values(reader, 1) == [b"new"]
-    assert f"t[-1]: {place} lies behind the topic's end, {LEDGER}:{END}" in caplog.text
+    assert f"t[-1]: {place} is beyond the topic's end, {LEDGER}:{END}" in caplog.text
 
 
 def gone(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -220,7 +220,7 @@ def test_a_place_within_a_batch_that_was_not_handed_out_cannot_be_committed(plac
     """Its size is not known, and with a wrong one the broker would take it for another set of messages."""
     with serving() as server, wireproto.connect(server.url) as client:
         consumer = client.consumer("t", "group", mode="exclusive")
-        with pytest.raises(OptionError, match="its size is not known"):
+        with pytest.raises(OptionError, match="the batch's size is not known"):
             consumer.commit({("t", -1): MessageId("t", -1, place.ledger, place.entry, place.index, after=place.after)})
         assert server.count("ack") == 0
 

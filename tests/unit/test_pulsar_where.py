@@ -151,7 +151,7 @@ def test_a_commit_within_a_batch_that_is_committed_already_moves_nothing(place: 
         consumer.commit({OWNER: place}, timeout=20.0)
         assert server.count("ack") == 1
         assert consumer.committed() == {OWNER: MessageId(*OWNER, 7, 4, 2, after=True)}
-        with pytest.raises(OptionError, match="was not handed that batch"):
+        with pytest.raises(OptionError, match="this consumer has not received it recently"):
             consumer.commit({OWNER: MessageId(*OWNER, 8, 0, 1)}, timeout=20.0)
 
 

@@ -47,7 +47,7 @@ def test_what_was_lost_of_a_batch_write_is_never_written_again_by_another_one(qu
     if not raises:
         made.judged((1,), (1,), "setting", "here", again=again)
         return
-    with pytest.raises(Aborted, match="the others are committed" + ("" if query else r"\. To give them up: wireproto sinks drop")):
+    with pytest.raises(Aborted, match="the others are committed" + ("" if query else r"\. To discard them: wireproto sinks drop")):
         made.judged((1,), (1,), "setting", "here", again=again)
 
 

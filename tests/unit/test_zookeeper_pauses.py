@@ -162,5 +162,5 @@ def test_watches_that_are_not_set_again_in_time_are_a_time_out() -> None:
     call: Any = SimpleNamespace(conn=SimpleNamespace(last_read=0.0, peer="peer"))
     steps = _armed(call, time.monotonic(), 0.0)
     assert next(steps)[0] is call
-    with pytest.raises(TimedOut, match="does not set the watches again"):
+    with pytest.raises(TimedOut, match="has not answered the request to set the watches again"):
         steps.send(False)

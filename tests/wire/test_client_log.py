@@ -179,7 +179,7 @@ def test_batches_that_are_passed_over_are_told_with_their_place(broker: DevBroke
     broker.faults("kafka").corrupt("Fetch", at=-12)
     with client.reader(topic, stop=LATEST, on_corrupt="skip") as reader:
         assert [value for batch in reader for value in batch.values()] == [b"good" * 10]
-    lines.wait(rf"WARNING {topic}\[0\]: passed over at 1: .*CRC")
+    lines.wait(rf"WARNING {topic}\[0\]: skipped at 1: .*CRC")
 
 
 @pytest.mark.parametrize("protocol", ["rocketmq"])

@@ -67,7 +67,7 @@ def test_a_batch_that_an_answer_leaves_out_may_be_in_the_log(client: Any, broker
         producer.send(b"there is a connection").position(SOON)
         with changed(broker, 0, lambda reply: reply.replace(responses=())):
             receipt = producer.send(b"left out")
-            with pytest.raises(TimedOut, match=r"it may still be in the log; last trouble: .*leaves the partition out"):
+            with pytest.raises(TimedOut, match=r"it may still be in the log; last trouble: .*has no entry for the partition"):
                 receipt.position(SOON)
 
 

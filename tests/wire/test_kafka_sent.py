@@ -282,6 +282,6 @@ def test_a_record_that_an_earlier_sending_stored_is_stored_at_a_place_that_nobod
     with client.producer(topic) as producer:
         receipt = producer.send(b"x", partition=0)
         producer.flush(SOON)
-        with pytest.raises(DuplicateSequenceNumber, match="position is not known"):
+        with pytest.raises(DuplicateSequenceNumber, match="whose offset the broker does not report"):
             receipt.position(SOON)
         assert producer.send(b"y", partition=0).position(SOON).offset == 10

@@ -61,7 +61,7 @@ def test_a_queue_that_cannot_be_read_is_told(client: RocketClient, topic: str, f
     ("asked", "line"),
     [
         ("HeartBeat", r"INFO group g-{0}: no heartbeat to 127.0.0.1:\d+: SYSTEM_BUSY.*"),
-        ("GetConsumerListByGroup", r"INFO group g-{0}: tried again: the broker does not serve us just now.*"),
+        ("GetConsumerListByGroup", r"INFO group g-{0}: tried again: the broker refuses requests for the moment.*"),
         ("UpdateConsumerOffset", r"INFO group g-{0}: tried again: SYSTEM_BUSY.*{0}\[0\].*"),
     ],
 )

@@ -65,7 +65,7 @@ class AwaitedToo:
 @pytest.mark.parametrize("wrong", [awaited, partial(awaited), AwaitedToo()])
 def test_a_check_that_nobody_would_await(client: Any, wrong: Any) -> None:
     """Each answer would be a coroutine, which is no word: brokers put a message away that is checked so 15 times."""
-    with pytest.raises(OptionError, match=r"nobody awaits .* take wireproto\.aio"):
+    with pytest.raises(OptionError, match=r"needs wireproto\.aio: use that"):
         client.transactional("g", check=wrong)
 
 
@@ -144,7 +144,7 @@ def test_a_client_that_is_closed_while_its_role_comes_back_waits_for_nothing(
         faults.drop("GetBrokerClusterInfo", times=-1)
         broker.kick("rocketmq")
         until(lambda: len(recording.requests("GetBrokerClusterInfo")) > before)
-    assert not [record.getMessage() for record in caplog.records if "waits though" in record.getMessage()]
+    assert not [record.getMessage() for record in caplog.records if "waits again although" in record.getMessage()]
 
 
 def test_a_role_that_no_broker_takes_in_is_not_opened(broker: DevBroker, client: Any, faults: Any) -> None:
@@ -188,7 +188,7 @@ def test_who_is_in_a_call_when_the_client_is_closed_is_not_told_that_nothing_was
     sending, committing = doing(lambda: work.send(b"v", topic=topic)), doing(half.commit)
     until(lambda: recording.requests("SendMessageV2") and recording.requests("EndTransaction"))
     client.close(0.1)
-    with pytest.raises(Aborted, match="nobody knows whether the half message is stored"):
+    with pytest.raises(Aborted, match="whether the half message is stored is not known"):
         sending.result(LATE)
     with pytest.raises(OutcomeUnknown, match="the check decides"):
         committing.result(LATE)
@@ -206,7 +206,7 @@ def test_an_end_that_has_left_is_the_clients_and_not_that_of_the_thread_that_wai
         with pytest.raises(KeyboardInterrupt):
             client.cluster.drive(broken_off(half._end("commit", deadline_after(LATE)), "the end of A0"), deadline_after(LATE))
         until(lambda: half.state is State.COMMITTING)
-        with pytest.raises(UsageError, match="is being committed; an end is sent once"):
+        with pytest.raises(UsageError, match="is being committed; its end is sent only once"):
             half.abort()
         with pytest.raises(OutcomeUnknown, match="is under way"):
             half.commit(timeout=0.0)
@@ -316,7 +316,7 @@ def test_two_threads_do_not_end_one_half(client: Any) -> None:
     work.go.set()
     first.join(10.0)
     for end in (half.abort, half.commit):
-        with pytest.raises(UsageError, match="is committed; an end is sent once"):
+        with pytest.raises(UsageError, match="is committed; its end is sent only once"):
             end()
     assert work.ended == ["commit"]
 

@@ -139,7 +139,7 @@ def test_a_member_that_its_broker_does_not_list_says_that_it_is_there(
             return (yield from ask(*of)) if len(seen.requests("HeartBeat")) >= enough else ("another",)
 
         monkeypatch.setattr(ours.offsets, "members", members)
-        with pytest.raises(Unanswered, match="does not list us"):
+        with pytest.raises(Unanswered, match="does not list this client"):
             client.cluster.drive(ours.computing_share(until), until)
         assert consumer.assignment == {(topic, 0)}, "it goes on as it was"
         enough = len(seen.requests("HeartBeat")) + 1

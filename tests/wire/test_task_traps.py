@@ -345,7 +345,8 @@ def test_close_ends_all_tasks_in_the_io_thread_and_tells_who_waits(port: int, ca
         with pytest.raises(Closed):
             task.result()
     assert {record.getMessage() for record in caplog.records} == {
-        f"{name} failed: RuntimeError: it waits though the client is closed" for name in ("task 4", "one that waits in a finally")
+        f"{name} failed: RuntimeError: the task waits again although the client is closed"
+        for name in ("task 4", "one that waits in a finally")
     }
     with pytest.raises(Closed):
         tasks.spawn(waiting(never), "too late")

@@ -210,7 +210,7 @@ def test_every_changed_byte_of_a_snapshot_is_found() -> None:
         else:
             with pytest.raises(Truncated):
                 nodes(SNAPSHOT[:end])
-    with pytest.raises(Malformed, match="behind the last seal"):
+    with pytest.raises(Malformed, match="after the last seal"):
         nodes(SNAPSHOT + b"\0")
 
 

@@ -37,5 +37,5 @@ class Plain:
     def step(self, challenge: bytes) -> bytes:
         """Return nothing for an empty challenge. Raises AuthError for any other: PLAIN has one message only."""
         if challenge:
-            raise AuthError("the server asks for more than PLAIN has to say")
+            raise AuthError("the server sent a further challenge, which PLAIN does not have")
         return b""

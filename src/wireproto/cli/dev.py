@@ -18,7 +18,7 @@ from wireproto.protocols import known
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     usual = ", ".join(f"{name} {port}" for name, port in usual_ports(spoken()).items())
-    command.add_options(parser, f"the usual ones by default, as far as nobody has them ({usual})")
+    command.add_options(parser, f"by default the usual ones that are free ({usual})")
     parser.add_argument("--free-ports", action="store_true", help="free ports for all that --port does not name")
 
 

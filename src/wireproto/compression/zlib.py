@@ -32,5 +32,5 @@ def decompress_zlib(data: Data, limit: int, size: int | None) -> bytes:
     if not stream.eof and size is None and not bytes(data[-4:]) == b"\0\0\xff\xff":
         raise DecompressionError("zlib: the stream ends neither with its trailer nor at a flush")
     if stream.unused_data:
-        raise DecompressionError(f"zlib: {len(stream.unused_data)} bytes behind the end of the stream")
+        raise DecompressionError(f"zlib: {len(stream.unused_data)} bytes after the end of the stream")
     return plain

@@ -50,7 +50,7 @@ def answers(
             raise
         if found or not silent:
             for address, reason in silent.items():
-                log.warning(("silent", address), "broker %s does not answer, and what it knows is left out: %s", address, reason)
+                log.warning(("silent", address), "broker %s does not answer; the result is without its part: %s", address, reason)
             return found, sorted(silent)
         before = _none(silent)
         again = time.monotonic() + waits.next()
@@ -78,7 +78,7 @@ def each(
     def some() -> Steps[None]:
         for key, steps in left:
             if time.monotonic() >= until:
-                failed[key] = TimedOut(f"{what}: there was no time left to ask")
+                failed[key] = TimedOut(f"{what}: not requested, the timeout had passed")
                 continue
             try:
                 found[key] = yield from steps

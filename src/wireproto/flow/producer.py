@@ -338,7 +338,7 @@ class BatchProducer(ProducerCore, Sends):
         yield from self._sender.flushing(deadline, self._mine, topic=self.topic)
         while self._leaving():
             if time.monotonic() >= deadline:
-                raise TimedOut(f"not all records have left within {timeout:g} s", topic=self.topic)
+                raise TimedOut(f"not all records were sent within {timeout:g} s", topic=self.topic)
             yield time.monotonic() + 0.005
         self._give_back()
         failure = self._unreported.take()

@@ -50,8 +50,8 @@ class State(Enum):
     ABORTING = "being rolled back"
     COMMITTED = "committed"
     ABORTED = "rolled back"
-    UNKNOWN = "over, and nobody knows how"
-    HANDED_OVER = "another client's to end"
+    UNKNOWN = "ended, with an unknown outcome"
+    HANDED_OVER = "handed over to another client"
 
 
 class Transaction(Generic[P]):
@@ -161,7 +161,7 @@ class Transaction(Generic[P]):
         except WireprotoError:
             raise
         except BaseException:  # a signal handler's, a cancellation: it is unknown which positions the coordinator has
-            self.fails(Aborted("commit_positions was broken off"))
+            self.fails(Aborted("commit_positions was interrupted by an exception: roll the transaction back"))
             raise
 
     def check(self) -> None:
@@ -297,7 +297,7 @@ class Transaction(Generic[P]):
             if handle is None:
                 self._ended(State.COMMITTED, None)
             else:
-                self._ended(State.HANDED_OVER, UsageError("the transaction was handed over: who ends it knows what becomes of its records"))
+                self._ended(State.HANDED_OVER, UsageError("the transaction was handed over: the client that ends it gets its outcome"))
             return handle
 
     @operation
@@ -354,7 +354,7 @@ class Transaction(Generic[P]):
         except TransactionError as why:
             self._ended(State.ABORTED if isinstance(why, Aborted) or not (commit or why.doubtful) else State.UNKNOWN, why)
         except BaseException as why:
-            known = why if isinstance(why, WireprotoError) else Closed("the transaction's end broke off")
+            known = why if isinstance(why, WireprotoError) else Closed("the task that ends the transaction was interrupted")
             self._ended(State.UNKNOWN if commit else State.ABORTED, known)
             if not isinstance(why, WireprotoError):
                 raise

@@ -201,13 +201,13 @@ class TransactionAdmin:
             }
             if uncoordinated:
                 replies.clear()
-                raise CoordinatorNotAvailable(f"no node takes itself for the coordinator of {len(uncoordinated)} partitions of {STATE} yet")
+                raise CoordinatorNotAvailable(f"no node is the coordinator of {len(uncoordinated)} partitions of {STATE} yet")
 
         yield from cluster.retrying(attempt, deadline)
         unknown = [set(reply.unknown_state_filters) for reply in replies.values()]
         nowhere = set.intersection(*unknown) if unknown else set()
         if nowhere:
-            raise OptionError(f"brokers know no such state of a transaction: {', '.join(sorted(nowhere))}")
+            raise OptionError(f"states: no broker has a transaction state named {', '.join(sorted(nowhere))}")
         found = {
             one.transactional_id: ListedTransaction(one.transactional_id, one.producer_id, one.transaction_state, node)
             for node, reply in replies.items()
@@ -474,7 +474,9 @@ class TransactionAdmin:
         try:
             reply = yield from cluster.answered(conn, request, deadline, version=version)
         except ValueUnsupported as why:  # the version lacks a filter
-            raise UnsupportedVersion(f"node {node} is too old for what is asked: {why}", version=version, peer=conn.peer) from why
+            raise UnsupportedVersion(
+                f"node {node} does not support this request, its release is too old: {why}", version=version, peer=conn.peer
+            ) from why
         if hasattr(reply, "throttle_time_ms"):
             cluster.throttled(reply, conn)
         return reply

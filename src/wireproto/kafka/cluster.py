@@ -354,7 +354,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
         if conn.peer in map(peer_name, self.addresses):
             self.log.warning(
                 ("cluster", claimed),
-                "%s: a node of another cluster answers there: %s, not %s; it is taken for the one that was asked for",
+                "%s: a node of another cluster answers there: %s, not %s; it is used, since the URL names this address",
                 conn.peer,
                 claimed,
                 known,
@@ -365,7 +365,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
             self.metadata.nodes = {number: node for number, node in self.metadata.nodes.items() if peer_name(node.address) != conn.peer}
         self.log.warning(
             ("stranger", conn.peer),
-            "%s: a node of another cluster answers there: %s, not %s; it is left alone",
+            "%s: a node of another cluster answers there: %s, not %s; it is not used",
             conn.peer,
             claimed,
             known,

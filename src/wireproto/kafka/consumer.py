@@ -224,7 +224,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
         resuming = self._resuming
         if resuming is None or resuming[0] != generation:
             if resuming is not None:
-                resuming[1].cancel(Closed("the group has moved on"))
+                resuming[1].cancel(Closed("the group has a new generation"))
             until = time.monotonic() + self._options.request_timeout
             task = self._cluster.tasks.spawn(self._resume(generation, mine, until), f"resuming group {self._coordinator.group!r}")
             resuming = self._resuming = generation, task
@@ -674,7 +674,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
 
 def _not_ours(lost: tuple[TopicPartition, ...]) -> Revoked:
     """Make the error for partitions that are not ours any more."""
-    return Revoked(f"not ours any more, and not committed: {shown(lost)}", partitions=lost)
+    return Revoked(f"not committed, since these partitions are no longer assigned to this consumer: {shown(lost)}", partitions=lost)
 
 
 def _give_back(cluster: KafkaCluster, fetcher: Fetcher, purpose: str, coordinator: Coordinator) -> None:

@@ -70,7 +70,7 @@ def ask_versions(conn: Connection, until: float) -> Steps[Versions]:
             raise Unreachable(f"what answers there does not speak Kafka: {why.text}", peer=conn.peer) from why
         if found is not None:
             return found
-    raise ConnectError("the node refuses to tell which versions it speaks", peer=conn.peer)
+    raise ConnectError("the node refused ApiVersions", peer=conn.peer)
 
 
 def authenticate(conn: Connection, name: str, mechanism: Mechanism, until: float) -> Steps[None]:

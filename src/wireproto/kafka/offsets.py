@@ -280,7 +280,7 @@ def read_offsets(
                     epochs[name, part.partition_index] = part.committed_leader_epoch
     if unanswered and problem is None:
         name, number = min(unanswered)
-        problem = UnknownTopicOrPartition(f"offsets of group {group!r}: the answer leaves it out", topic=name, partition=number)
+        problem = UnknownTopicOrPartition(f"offsets of group {group!r}: the response has no entry for it", topic=name, partition=number)
     return found, problem
 
 

@@ -144,7 +144,7 @@ class KafkaProducer(BatchProducer):
         """Return the topic as it is known; raises UnknownTopicOrPartition where it is gone."""
         entry = self._cluster.metadata.topics.get(self.topic)
         if entry is None or not entry.partitions:
-            raise UnknownTopicOrPartition("the topic is gone", topic=self.topic)
+            raise UnknownTopicOrPartition("the topic was deleted", topic=self.topic)
         return entry
 
     def _check_partition(self, partition: int) -> None:
@@ -163,9 +163,11 @@ class KafkaProducer(BatchProducer):
         """
         base = batch.outcome.value
         if base == UNKNOWN_PLACE:
-            raise DuplicateSequenceNumber("the record was written by an earlier sending; its position is not known", topic=self.topic)
+            raise DuplicateSequenceNumber(
+                "the record was stored by an earlier attempt, whose offset the broker does not report", topic=self.topic
+            )
         if base < 0:
-            raise UsageError("the broker tells no position with acks=0", topic=self.topic, partition=batch.key[1])
+            raise UsageError("with acks=0 the broker reports no position: set acks to 1 or all", topic=self.topic, partition=batch.key[1])
         return LogOffset(*self._about(batch.key), base + index)
 
     def _about(self, key: Key) -> Key:

@@ -386,7 +386,7 @@ class KafkaSender(KafkaSendCore):
     def _verdict(self, batch: OutBatch, answer: Any, nodes: list[Node], version: int) -> Verdict:
         """Return the verdict on a batch by its partition's response."""
         if answer is None:
-            return Again(NetworkError("the answer leaves the partition out", topic=batch.key[0]), doubtful=True)
+            return Again(NetworkError("the Produce response has no entry for the partition", topic=batch.key[0]), doubtful=True)
         code = answer.error_code
         if not code:
             return Stored(answer.base_offset)

@@ -99,7 +99,7 @@ def _records(
                 return {key: found.get(key, start) for key, (start, _) in ranges.items()}
             if batch is None:
                 if time.monotonic() >= until:
-                    raise TimedOut("the records at a time were not read in time")
+                    raise TimedOut("the records at a timestamp were not read in time")
                 continue
             ((key, _),) = batch.next_positions.items()
             for index, timestamp in enumerate(batch.columns.timestamps()):

@@ -123,7 +123,7 @@ class KafkaTransactions(Transactions[KafkaProducer]):
         """Return what another client needs to end the open transaction, and use the name no more here; None: nothing is in it."""
         if not self.sending.started:
             return None
-        self.fence = UsageError(f"the transaction of {self.name!r} was handed over: what comes next needs another name")
+        self.fence = UsageError(f"the transaction of {self.name!r} was handed over: use another name for the next transaction")
         identity = self._numbers.identity
         return OpenTransaction(self.name, identity.producer_id, identity.epoch, self.sending.joins)
 
@@ -275,11 +275,11 @@ class KafkaTransactions(Transactions[KafkaProducer]):
         core.abandon(_any, why)
         joining = self.sending.joining
         if joining is not None and not (yield joining, deadline):
-            raise TimedOut("the coordinator has not answered in time which partitions are in the transaction")
+            raise TimedOut("the coordinator has not confirmed in time which partitions are in the transaction")
         waits = Waits(_LANDING)
         while core.flying(keys):
             if time.monotonic() >= deadline:
-                raise TimedOut("leaders have not answered in time what was on its way to them")
+                raise TimedOut("partition leaders have not answered the requests in flight in time")
             yield min(time.monotonic() + waits.next(), deadline)
 
     def ending(self, turn: Transaction[KafkaProducer], commit: bool) -> Steps[None]:

@@ -104,6 +104,6 @@ def read_versions(frame: bytes, version: int) -> Versions | None:
     if reply.error_code == VersionUnsupported.code and version > 0:
         return None
     if reply.error_code:
-        raise error(reply.error_code, "the broker refuses to tell its versions", message=reply.NAME, version=version)
+        raise error(reply.error_code, "ApiVersions was refused", message=reply.NAME, version=version)
     offered = {entry.api_key: (entry.min_version, entry.max_version) for entry in reply.api_keys}
     return Versions(offered, {feature.name: feature.max_version_level for feature in reply.finalized_features})

@@ -81,7 +81,7 @@ class ClientLog:
 
     def skipped(self, topic: str, partition: int, where: object, why: object) -> None:
         """Warn of a record that cannot be decoded and is skipped, as the user's option demands."""
-        self.warning(("skipped", topic, partition), "%s[%d]: passed over at %s: %s", topic, partition, where, why)
+        self.warning(("skipped", topic, partition), "%s[%d]: skipped at %s: %s", topic, partition, where, why)
 
     def rebalanced(self, group: str, taken: Iterable[object], given: Iterable[object]) -> None:
         """Write which partitions a member of `group` was assigned and which were revoked."""

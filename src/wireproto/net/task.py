@@ -168,7 +168,7 @@ class Task(Runnable, Generic[T]):
         self.take_off()
         with suppress(BaseException):  # callers get Closed, whatever the steps raise now
             steps.throw(error)
-            _log(self.name, RuntimeError("it waits though the client is closed"))
+            _log(self.name, RuntimeError("the task waits again although the client is closed"))
             steps.close()
         self._end(None, error)
 
@@ -397,7 +397,7 @@ class Tasks:
                     if entry is not None:
                         running.append(self.spawn(entry[1], entry[0]))
                 if not running:
-                    raise problem or ConnectError("there is nobody to ask")
+                    raise problem or ConnectError("there is no address to try")
                 if now >= until:
                     raise TimedOut(f"{running[-1].name}: not done in time")
                 yield from first(self._loop, running, min(until, next_at))
@@ -410,7 +410,7 @@ class Tasks:
                         next_at = 0.0
         finally:
             for task in running:
-                task.cancel(Closed("another was first"))
+                task.cancel(Closed("another attempt succeeded first"))
 
     def every(self, entries: Iterable[tuple[str, Steps[Any]]], until: float) -> Steps[None]:
         """Run several steps at the same time, each as a task, and wait for all. Steps. A single entry is run without a task.
@@ -437,7 +437,7 @@ class Tasks:
                     problem = problem or why
         finally:
             for task in running:
-                task.cancel(Closed("not waited for any more"))
+                task.cancel(Closed("the call that waited for it has ended"))
         if problem is not None:
             raise problem
 

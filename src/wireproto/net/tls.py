@@ -90,7 +90,7 @@ class Contexts:
                 self._context = self._options.make_context()
                 self._seen = found
             except OptionError as why:
-                log.warning("the certificates of before are used: %s", why)
+                log.warning("the TLS files cannot be read again, the certificates read before stay in use: %s", why)
         return self._context
 
     def _look(self) -> list[tuple[int, int, int] | None]:

@@ -105,7 +105,7 @@ class Log:
         if self.acked is not None and (ledger, entry) <= self.acked:
             return None
         if size == 0:
-            raise OptionError(f"position {position}: this consumer was not handed that batch, or long ago, so its size is not known")
+            raise OptionError(f"position {position}: the batch's size is not known, as this consumer has not received it recently")
         data = message_id(ledger, entry, first_wanted - 1, ack_set=wanted_after(first_wanted, size))
         data.batch_size = size
         return data

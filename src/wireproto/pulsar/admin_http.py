@@ -122,7 +122,9 @@ class AdminHttp:
         try:
             return json.loads(answer)
         except ValueError as why:
-            raise Malformed(f"the admin interface answered {method} {urlsplit(asked).path} with what is no JSON", peer=peer) from why
+            raise Malformed(
+                f"the admin interface answered {method} {urlsplit(asked).path} with a body that is not JSON", peer=peer
+            ) from why
 
     def create_subscription(self, group: str, topic: TopicName, position: MessageId, deadline: float) -> Steps[bool]:
         """Create a durable subscription beginning at a position; return False when it exists. Steps.
@@ -187,7 +189,7 @@ class AdminHttp:
         context = self._options.tls_settings().make_context() if secure else None
         plain = dial.dial((host, port), until, address_map=self._options.address_map)
         if not isinstance(plain, socket.socket):
-            raise ConnectError("no plain socket", peer=dial.peer_name((host, port)))
+            raise ConnectError("the connection is not a plain TCP socket", peer=dial.peer_name((host, port)))
         plain.settimeout(min(max(0.001, until - time.monotonic()), TIMEOUT_MAX))
         if context is None:
             return plain

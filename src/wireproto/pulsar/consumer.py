@@ -293,7 +293,7 @@ class PulsarConsumer(PartingRole):
             lost |= self._dropped
         self._dropped -= lost
         if lost:
-            text = f"another member is fed now, or was meanwhile: not committed is {shown(lost)}"
+            text = f"the broker sends to another member of the subscription now, or did meanwhile; not committed: {shown(lost)}"
             raise Revoked(text, partitions=tuple(sorted(lost)))
 
     def _feeds(self, part: PartitionConsumer, deadline: float) -> Steps[bool]:
@@ -430,7 +430,9 @@ class PulsarConsumer(PartingRole):
 
     def _lost_to(self, turn: AckingTransaction, lost: Iterable[TopicPartition]) -> WireprotoError:
         """Have the transaction rolled back because another member is active, and return the error."""
-        why = Revoked(f"another member is fed now, or was meanwhile: {shown(lost)}", partitions=tuple(sorted(lost)))
+        why = Revoked(
+            f"the broker sends to another member of the subscription now, or did meanwhile: {shown(lost)}", partitions=tuple(sorted(lost))
+        )
         turn.fails(why)
         self._dropped -= set(lost)
         made = turn.lost("the transaction has to be rolled back")

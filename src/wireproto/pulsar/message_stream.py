@@ -358,7 +358,7 @@ class MessageStream:
         if name == "message":
             self._message(part, item.frame)
         elif name in ("close_consumer", "topicMigrated"):
-            self._cluster.log.info(("moved", part.name), "%s: the broker %s serves it no more", part.name, item.conn.peer)
+            self._cluster.log.info(("moved", part.name), "%s: broker %s no longer serves the topic", part.name, item.conn.peer)
             if part.subscription_task is not None:
                 part.subscription_task.doubt = True
             self.lost(part)

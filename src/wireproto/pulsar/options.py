@@ -130,7 +130,7 @@ class PulsarOptions(CommonOptions):
             if not getattr(self, name) > 0:
                 raise OptionError(f"{name} must be above 0")
         if self.topic_epoch is not None and self.access_mode == "shared":
-            raise OptionError("topic_epoch is for a producer that is alone: give it an access_mode")
+            raise OptionError("topic_epoch is for an exclusive producer: set access_mode to exclusive or exclusive-with-fencing")
         if self.first_sequence is not None and not 0 <= self.first_sequence < SEQUENCES:
             raise OptionError(f"first_sequence must be from 0 to 2**63 - 1: brokers know no other sequence ids, not {self.first_sequence}")
         if self.transaction_timeout < 0.001:

@@ -77,7 +77,7 @@ def finding(
                 found[key] = MessageId(topic, key[1], *place, after=after)
     finally:
         for task in asked.values():
-            task.cancel(Closed("nobody waits for it any more"))
+            task.cancel(Closed("the call that waited for it has ended"))
         for conn in conns:
             cluster.drop(conn)
     if problem is not None:

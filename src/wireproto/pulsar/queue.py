@@ -446,7 +446,10 @@ class PulsarQueue(PartingRole):
                 yield from self._stream.attached(part, deadline)
                 attached = True  # from here on an error of the broker's is about this message
                 if entry.consumer != part.id:
-                    raise Disconnected("the message came by a connection that was lost since: it may be another worker's", topic=self.topic)
+                    raise Disconnected(
+                        "the connection that delivered the message was lost since: the broker may have redelivered it to another consumer",
+                        topic=self.topic,
+                    )
                 command = _acknowledgement(part, key, set(range(entry.size)) - {index}, index, entry.size)
                 command.txnid_most_bits, command.txnid_least_bits = turn.id
                 yield from self._stream.ask_once(part, command, turn.asked, deadline)

@@ -211,7 +211,7 @@ class PulsarReader(PartingRole):
         elif isinstance(start, MessageId) and is_behind(start, end, mark):
             self._cluster.log.warning(
                 ("behind", part.name, start),
-                "%s[%d]: %s lies behind the topic's end, %d:%d, where reading begins instead",
+                "%s[%d]: %s is beyond the topic's end, %d:%d, where reading begins instead",
                 *part.owner,
                 start,
                 *end,

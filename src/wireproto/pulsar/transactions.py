@@ -191,7 +191,7 @@ class PulsarTransactions(Transactions[PulsarProducer]):
             OptionError: `name` is empty or not text. NotAllowedError: the cluster has no transactions. TimedOut: no coordinator answered.
         """
         if not name or not isinstance(name, str):
-            raise OptionError("transactions need a name: a text by which people tell them from others")
+            raise OptionError("transactions need a name: a text that identifies them in error texts and logs")
         yield from coordinators.finding(cluster.deadline(options.timeout))
         return cls(cluster, coordinators, name, options)
 
@@ -326,7 +326,7 @@ class PulsarTransactions(Transactions[PulsarProducer]):
             turn.fails(why)
             raise turn.lost("the transaction has to be rolled back") from why
         except BaseException:  # a signal handler's: the request may have been sent
-            turn.fails(Closed("what was to be acknowledged was broken off"))
+            turn.fails(Closed("an acknowledgement in the transaction was interrupted by an exception: roll the transaction back"))
             raise
 
     # -- the end ------------------------------------------------------------------------------------------------
@@ -342,7 +342,7 @@ class PulsarTransactions(Transactions[PulsarProducer]):
         turn = self.turn
         assert turn is not None
         if turn.subscribed:
-            raise UsageError("a transaction that acknowledges messages cannot be handed over: its queues must hear of its end")
+            raise UsageError("a transaction that acknowledges messages cannot be handed over: its queues have to be notified of its end")
         with self.lock:
             turn.shut = True
         turn.settle(False)
@@ -374,7 +374,7 @@ class PulsarTransactions(Transactions[PulsarProducer]):
         core.abandon(_any, why)
         joining = self.sending.joining()
         if joining is not None and not (yield joining, deadline):
-            raise TimedOut("the coordinator has not answered in time which partitions are in the transaction")
+            raise TimedOut("the coordinator has not confirmed in time which partitions are in the transaction")
         mine: Any = turn
         yield from self._landing(lambda: bool(mine.landed) and not core.flying(mine.joined), deadline)
 
@@ -382,7 +382,7 @@ class PulsarTransactions(Transactions[PulsarProducer]):
         waits = Waits(_LANDING)
         while not landed():
             if time.monotonic() >= deadline:
-                raise TimedOut("brokers have not answered in time what was on its way to them")
+                raise TimedOut("brokers have not answered the requests in flight in time")
             yield min(time.monotonic() + waits.next(), deadline)
 
     def ending(self, turn: Transaction[PulsarProducer], commit: bool) -> Steps[None]:

@@ -267,7 +267,7 @@ class Assignment:
         self.missing_since = self.missing_since or now
         if now - self.missing_since > self.options.recovery_timeout:
             self.missing_since = None
-            raise TopicNotExist("no name server knows it any more", topic=self.topics[0])
+            raise TopicNotExist("no name server has a route of the topic any more", topic=self.topics[0])
 
     # queues that come and go -------------------------------------------------------------------------------------------------------
 

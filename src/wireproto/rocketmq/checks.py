@@ -219,11 +219,16 @@ class Checks:
         """Return the check's answer, if it is "commit" or "abort"; else log it and return None."""
         log = self._cluster.log
         if found is None:
-            log.info(("undecided", self._group), "group %s: the check of %s knows no end yet", self._group, question.transaction_id)
+            log.info(
+                ("undecided", self._group),
+                "group %s: the check of %s returned None: its outcome is not known yet",
+                self._group,
+                question.transaction_id,
+            )
         elif isinstance(found, str) and found in VERDICTS:
             return found
         else:
-            text = "group %s: the check of %s said %r, which is neither 'commit', 'abort' nor None"
+            text = "group %s: the check of %s returned %r, which is neither 'commit', 'abort' nor None"
             log.warning(("word", self._group), text, self._group, question.transaction_id, found)
         return None
 

@@ -171,4 +171,4 @@ class Dispatch:
 
 
 def _behind(address: str, topic: str) -> TimedOut:
-    return TimedOut("the broker has not caught up with its own log", peer=address, topic=topic)
+    return TimedOut("the broker has not yet put all of its commit log into its consume queues", peer=address, topic=topic)

@@ -88,7 +88,7 @@ class GroupOffsets:
         """
         task = self._cluster.tasks.shared(("offset table", address), lambda: self._table(address), f"the offsets at {address}")
         if not (yield task, until):
-            raise TimedOut("the table of all groups' offsets has not come in time", peer=address)
+            raise TimedOut("the broker has not sent the offsets of all groups (consumerOffset.json) in time", peer=address)
         table, name = task.result(), f'"{topic}@{self._group}":'.encode()
         begin = table.find(name)
         if begin < 0:
@@ -107,7 +107,12 @@ class GroupOffsets:
             name = ("first commit", self._group, topic, queue.broker)
             task = self._cluster.tasks.shared(name, lambda: self._first(mine, topic, queue, offset, until), f"the first commit to {topic}")
             if not (yield task, until):
-                raise TimedOut("the group's first commit is under way", peer=queue.address or "", topic=topic, partition=queue.partition)
+                raise TimedOut(
+                    "the group's first commit in this queue is in flight, and not answered in time",
+                    peer=queue.address or "",
+                    topic=topic,
+                    partition=queue.partition,
+                )
             owner, problem = task.result()
             if owner is mine:
                 if problem is not None:
@@ -153,4 +158,4 @@ class GroupOffsets:
         except ServerError:
             return ()
         except (SystemBusy, ServiceNotAvailable) as why:  # as if it did not answer: a rebalance asks the next broker, or asks later
-            raise Unanswered("the broker does not serve us just now", peer=address) from why
+            raise Unanswered("the broker refuses requests for the moment", peer=address) from why

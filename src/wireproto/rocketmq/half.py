@@ -175,7 +175,7 @@ class HalfMessage:
 
     def _check_open(self, verdict: Verdict) -> None:
         if self.state is not State.OPEN:
-            raise UsageError(f"{verdict}: the half message is {self.state.value}; an end is sent once")
+            raise UsageError(f"{verdict}: the half message is {self.state.value}; its end is sent only once")
 
     def begin(self, verdict: Verdict) -> None:
         """Note that the end is about to be sent.

@@ -507,5 +507,5 @@ class Member:
                 self.ail(address)
             raise
         if self.id not in members:
-            raise Unanswered("the broker does not list us among the group's members", peer=address)
+            raise Unanswered("the broker does not list this client among the group's members", peer=address)
         return members

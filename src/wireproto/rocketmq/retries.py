@@ -44,12 +44,14 @@ class Retries:
             return
         name = f"retryQueueNums of group {self._group}"
         if count <= 0:
-            raise NotRetried(f"{name} is {count}: the broker would keep nothing of a message that is given back", peer=address)
+            raise NotRetried(
+                f"{name} is {count}: the broker would drop a message that is returned for redelivery; set it to at least 1", peer=address
+            )
         readable = yield from self._readable(address, until, fresh=False)
         if readable is None or readable < count:  # the topic may have been created, or got queues, since
             readable = yield from self._readable(address, until, fresh=True)
         if readable is not None and readable < count:
-            text = f"{name} is {count}, and its retry topic has {readable} to be read: a message given back may lie where nobody reads"
+            text = f"{name} is {count}, but its retry topic has {readable} readable queues: a returned message may never be redelivered"
             raise NotRetried(f"{text}; set readQueueNums of %RETRY%{self._group} to {count}", peer=address)
 
     def _setting(self, address: str, until: float) -> Steps[int | None]:

@@ -95,7 +95,9 @@ class Route:
             UsageError: a static topic; its offsets are not those of its brokers' queues.
         """
         if data.static:
-            raise UsageError(f"{topic} is a static topic (queues mapped over brokers, 5.x), which is not spoken here", topic=topic)
+            raise UsageError(
+                f"{topic} is a static topic (queues mapped over brokers, 5.x), which this client does not support", topic=topic
+            )
         masters = {broker.broker_name: broker.master for broker in data.broker_datas}
         held = {queue.broker_name: queue for queue in data.queue_datas}
         runs = list(before.runs) if before else []

@@ -90,7 +90,7 @@ class RocketTransactional(PartingRole):
         if not callable(check):
             raise OptionError(f"check is a function that says what became of a message, not {check!r}")
         if is_async(check) and cluster.awaiting is None:
-            raise OptionError("check is a coroutine function, which nobody awaits here: take wireproto.aio, or a plain function")
+            raise OptionError("check is a coroutine function, which needs wireproto.aio: use that, or a plain function")
         super().__init__("transactional producer", cluster.loop)
         self._cluster = cluster
         self._tasks = cluster.tasks
@@ -230,7 +230,9 @@ class RocketTransactional(PartingRole):
         try:
             return (yield from self._cluster.asking(conn, self._command(queue, message), message.body, until=late, accept=SEND_WARNINGS))
         except (TransportError, Closed) as why:  # the command may have left before that
-            raise Aborted(f"nobody knows whether the half message is stored; its check says abort: {why}", peer=conn.peer) from why
+            raise Aborted(
+                f"whether the half message is stored is not known; if the broker checks back, the answer is abort: {why}", peer=conn.peer
+            ) from why
 
     def _command(self, queue: Queue, message: Outgoing) -> SendMessageV2Request:
         return SendMessageV2Request(
@@ -251,12 +253,16 @@ class RocketTransactional(PartingRole):
     def _less_safe(self, half: HalfMessage, reply: Reply, until: float) -> Steps[Aborted]:
         """Roll back a half that was stored less safely than configured; returns the error to raise."""
         why = codes.error(reply.code, reply.remark or "", peer=reply.peer)
-        made = Aborted("the half message was stored less safely than the broker is set to, and rolled back", topic=half.topic)
+        made = Aborted(
+            "the broker stored the half message without the configured flush or replication, so it was rolled back", topic=half.topic
+        )
         made.__cause__ = why
         try:
             yield from self.deciding(half, "abort", until)
         except WireprotoError as later:
-            made.add_note(f"its end was not answered, its check says abort: {type(later).__name__}: {later}")
+            made.add_note(
+                f"the roll-back was not confirmed; if the broker checks back, the answer is abort: {type(later).__name__}: {later}"
+            )
         return made
 
     # --- their ends ---
@@ -337,7 +343,9 @@ class RocketTransactional(PartingRole):
     def _check_open(self) -> None:
         self._cluster.loop.check()
         if self._only.closed:
-            raise Closed("the role was closed: what it has left open is asked of another member of its group")
+            raise Closed(
+                "the transactional producer was closed: the broker checks back its open half messages with other producers of its group"
+            )
 
     def _wake(self) -> None:
         """Stop answering check-backs. Halves that are open stay so: brokers ask other processes of the group about them."""
@@ -365,7 +373,7 @@ class RocketTransactional(PartingRole):
 
 def _unconfirmed(half: HalfMessage, verdict: Verdict, why: WireprotoError) -> OutcomeUnknown:
     """Return the error of an end that was sent, and of which no success was received."""
-    said = f"the end {verdict!r} was sent, and no success was heard of it: it is not sent again, the check decides"
+    said = f"the end {verdict!r} was sent, and its success was not confirmed; it is not sent again, the broker checks back"
     return OutcomeUnknown(f"{said}: {type(why).__name__}: {why}", topic=half.topic)
 
 

@@ -79,13 +79,14 @@ class Subscriptions:
                 facts = _names(topics), _names(self.topics), WHY, ", ".join(others[:5]) + (" …" if others[5:] else "")
                 self._cluster.log.warning(
                     ("subscriptions", self._group, topics),
-                    "group %s: a member reads %s and this one %s: %s (its members beside this one: %s)",
+                    "group %s: one member subscribes to %s and this one to %s: %s (the group's other members: %s)",
                     self._group,
                     *facts,
                 )
 
 
-WHY = "each gets a share of the queues of all, and what it does not read of its share nobody reads; give them groups of their own"
+WHY = "the group's queues are shared among all its members, and queues of a topic that their owner does not read are not consumed; "
+"use one group per set of topics"
 
 
 def _names(topics: Iterable[str]) -> str:

@@ -156,7 +156,7 @@ class Plan:
         if task.batch < done:
             raise UsageError(
                 f"micro-batch {task.batch} of the query {task.query} is older than the last one that was decided, {done}: its checkpoint "
-                "was set back, and what is in it now may be other rows. To write them all the same: wireproto sinks drop URL PREFIX"
+                "was set back, and its rows may be others now. To write them all the same: wireproto sinks drop URL PREFIX"
             )
         return not (task.query == self.last and task.partition in self.again)
 
@@ -270,7 +270,7 @@ class Decided(Generic[T]):
             return
         text = self.text(lost, numbers, setting)
         if not self.undone(lost) and (not again or self.query is None):
-            raise Aborted(text if self.query is not None else f"{text}. To give them up: wireproto sinks drop URL PREFIX")
+            raise Aborted(text if self.query is not None else f"{text}. To discard them: wireproto sinks drop URL PREFIX")
         logger.warning("%s: %s; it is written again", source, text)
 
     def start_again(self, numbers: Iterable[int]) -> Aborted:

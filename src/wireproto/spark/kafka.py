@@ -139,8 +139,8 @@ class KafkaLog(Log):
             return
         if members:
             raise OptionError(
-                f"option commitOffsetsToGroup: the group {self.settings.group} has members of its own ({members[0].client}), and brokers "
-                "take no commits for it from others; name a group that nobody is a member of"
+                f"option commitOffsetsToGroup: the group {self.settings.group} has members ({members[0].client}), and brokers "
+                "accept commits for it from members only; name a group without members"
             )
 
     def commit(self, client: Client, ends: Positions) -> Collection[TopicPartition]:

@@ -187,11 +187,11 @@ class Decisions:
         resource = DescribeConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=self.topic, configuration_keys=("cleanup.policy",))
         (found,) = self._client.request(DescribeConfigsRequest(resources=(resource,)), timeout=self._timeout).results
         if found.error_code:
-            logger.warning("kafka-wire: whether the topic %s keeps decisions cannot be seen: %s", self.topic, found.error_message)
+            logger.warning("kafka-wire: the cleanup.policy of the decisions' topic %s cannot be read: %s", self.topic, found.error_message)
             return
         policy = {one.name: one.value for one in found.configs}.get("cleanup.policy", "compact")
         if policy != "compact":
-            raise OptionError(f"the topic {self.topic} has cleanup.policy={policy}, so that it forgets decisions: set it to compact")
+            raise OptionError(f"the topic {self.topic} has cleanup.policy={policy}, so that decisions get deleted: set it to compact")
 
     def decide(self, turn: Transaction[Any], decision: Decision) -> Receipt:
         """Send a decision in the driver's transaction."""

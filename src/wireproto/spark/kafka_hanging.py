@@ -216,7 +216,7 @@ def _open(admin: KafkaAdmin, topics: Topics, deadline: float) -> set[Held]:
             continue
         except AuthError as why:
             raise Unseen(
-                f"whether brokers have left transactions of the sink open in {topic} takes the right to read it to see: {why.text}"
+                f"the sink needs the right to read {topic}, to find transactions that brokers have left open there: {why.text}"
             ) from why
     return found
 
@@ -225,7 +225,7 @@ def _end(admin: KafkaAdmin, one: Held, commit: bool, deadline: float) -> None:
     """Write the marker of a transaction in one partition, if it is still open there."""
     place = f"{one.topic}-{one.partition}"
     what = f"producer {one.producer_id}'s transaction open in {place}, which its coordinator has ended, as Kafka 4.3 does ({KNOWN})"
-    logger.warning("kafka-wire: brokers have left %s: it is %s there", what, "committed" if commit else "rolled back")
+    logger.warning("kafka-wire: left open by brokers: %s; it is %s there", what, "committed" if commit else "rolled back")
     key, what_it_is = (one.topic, one.partition), (one.producer_id, one.producer_epoch, one.start)
     mark = admin.commit_transaction if commit else admin.abort_transaction
     try:
@@ -235,8 +235,8 @@ def _end(admin: KafkaAdmin, one: Held, commit: bool, deadline: float) -> None:
     except (InvalidProducerEpoch, TransactionCoordinatorFenced, UnknownTopicOrPartition):
         return  # another marker came first, or the topic is gone; the caller looks again
     except AuthError as why:
-        remedy = "readers of committed records wait there. To end it takes the right to alter the cluster"
-        why.text = f"brokers have left {what}; {remedy}: {why.text}"
+        remedy = "readers of committed records wait there. To end it, the sink needs the right to alter the cluster"
+        why.text = f"left open by brokers: {what}; {remedy}: {why.text}"
         raise
 
 

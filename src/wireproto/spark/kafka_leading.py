@@ -99,7 +99,7 @@ class Leading:
         if forgotten:
             raise OutcomeUnknown(
                 f"{decision.named} was decided so long ago that coordinators have forgotten {tasks(numbers(forgotten))} "
-                "(transactional.id.expiration.ms): nobody can tell whether they were committed. See what is there, then forget the "
+                "(transactional.id.expiration.ms): whether they were committed is unknown. Look at the topics, then forget the "
                 f"decision by wireproto sinks drop URL {self.prefix}"
             )
         committed = [one for one in decision.transactions if one not in lost]

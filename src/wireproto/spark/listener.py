@@ -41,7 +41,7 @@ class Lag(StreamingQueryListener):
 
     def __init__(self, client: KafkaClient | None = None, group: str | None = None, name: str | None = None) -> None:
         if (client is None) != (group is None):
-            raise OptionError("a client and a group go together: whose ends would be committed where?")
+            raise OptionError("client and group go together: pass both, or neither")
         self._client, self._group, self._name = client, group, name
         self._lock = threading.Lock()
 
@@ -75,9 +75,9 @@ class Lag(StreamingQueryListener):
                 gone = self._client.admin().commit(self._group, places)
             if gone:
                 shown = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(gone))
-                logger.warning("not committed to %s, since they are not there: %s", self._group, shown)
+                logger.warning("not committed to group %s, since these partitions do not exist: %s", self._group, shown)
         except WireprotoError as why:
-            logger.warning("the ends of a micro-batch were not committed to %s: %s", self._group, why)
+            logger.warning("the ends of a micro-batch were not committed to group %s: %s", self._group, why)
 
 
 def offsets(text: str | None) -> dict[tuple[str, int], int] | None:

@@ -203,7 +203,7 @@ class Log(ABC):
         Raises:
             OptionError: the protocol does not tell sizes.
         """
-        raise OptionError(f"maxBytesPerTrigger: {self.protocol} does not tell sizes; use maxOffsetsPerTrigger")
+        raise OptionError(f"maxBytesPerTrigger: {self.protocol} does not report sizes; use maxOffsetsPerTrigger")
 
     def began(self, position: Position) -> bool:
         """Return whether a new partition whose log begins at this position has lost nothing since it was made."""

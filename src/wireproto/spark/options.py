@@ -355,7 +355,7 @@ def check_batch(settings: ReadSettings) -> None:
                     word = "latest (-1)" if wrong == LATEST else "earliest (-2)"
                     raise OptionError(f"{side} for {topic}-{number} cannot be {word} in a batch query")
     if isinstance(settings.start, AtTime) and isinstance(settings.stop, AtTime) and settings.start.ms > settings.stop.ms:
-        raise OptionError(f"startingTimestamp ({settings.start.ms}) lies behind endingTimestamp ({settings.stop.ms})")
+        raise OptionError(f"startingTimestamp ({settings.start.ms}) is later than endingTimestamp ({settings.stop.ms})")
     if isinstance(settings.start, dict) and isinstance(settings.stop, dict):
         if settings.start.keys() != settings.stop.keys():
             only = sorted(f"{topic}-{number}" for topic, number in settings.start.keys() ^ settings.stop.keys())
@@ -367,7 +367,7 @@ def check_batch(settings: ReadSettings) -> None:
             else:
                 wrong_way = isinstance(first, Position) and isinstance(last, Position) and last < first
             if wrong_way:
-                raise OptionError(f"the start {first} of {key[0]}-{key[1]} lies behind its end {last}")
+                raise OptionError(f"the start {first} of {key[0]}-{key[1]} is beyond its end {last}")
 
 
 def check_stream(settings: ReadSettings) -> None:

@@ -76,7 +76,7 @@ class PulsarLog(Log):
         info = cast(PulsarClient, client).broker_info()
         if info.protocol_version < LAST_ID:
             raise OptionError(
-                f"pulsar-wire needs a broker that tells a topic's last message id (protocol version {LAST_ID}); the one at "
+                f"pulsar-wire needs a broker that reports a topic's last message id (protocol version {LAST_ID}); the one at "
                 f"{self.settings.url} is {info.server_version!r} with protocol version {info.protocol_version}: upgrade it"
             )
 

@@ -119,7 +119,7 @@ class Leading:
             with self._client.hold(HOLD, consumer_name=self.prefix) as hold:
                 hold.move(places, timeout=self._timeout)
         except ConsumerBusy as why:  # harmless: it keeps more than it must until the next time
-            logger.info("pulsar-wire: the subscription %s stays where it is: %s", HOLD, why)
+            logger.info("pulsar-wire: the subscription %s was not moved: %s", HOLD, why)
 
     def keep(self, found: Found, now: Places, *, swept: bool) -> None:
         """Let brokers delete what is not needed any more.
@@ -213,7 +213,9 @@ class Leading:
             others = [one for one in self.attempts(since, epoch, deadline) if one not in kept]
             self.roll_back(others, max(0.0, deadline - time.monotonic()))
         except (TransportError, BrokerError) as why:
-            logger.warning("pulsar-wire: what attempts of %s have left open could not be rolled back yet: %s", self.prefix, why)
+            logger.warning(
+                "pulsar-wire: transactions that attempts of %s have left open could not be rolled back yet: %s", self.prefix, why
+            )
             return False
         return True
 
@@ -272,7 +274,7 @@ class Leading:
             except TopicNotFound:
                 continue
             except (TransportError, BrokerError) as why:
-                logger.warning("pulsar-wire: the topic %s of %s is still there: %s", topic, self.prefix, why)
+                logger.warning("pulsar-wire: the topic %s of %s was not deleted: %s", topic, self.prefix, why)
 
     def drop(self) -> tuple[Decision | None, str, list[TransactionId]]:
         """End a query for good: carry out what it decided, roll back what else it left open, and forget its decisions.
@@ -294,7 +296,7 @@ class Leading:
                     lost = self.carried_out(driver, decision)
                     wrong = decision.text(lost, [one.task for one in lost], SETTING) if lost else ""
                 except TimedOut as why:
-                    wrong = f"what of {decision.named} was committed cannot be told: {why}"
+                    wrong = f"what of {decision.named} was committed is not known: {why}"
             decided = {one.id for one in decision.transactions} if decision is not None else set()
             since = None if decision is None else decision.begun
             noted = self.attempts(since, driver.epoch, time.monotonic() + self._timeout)
@@ -334,4 +336,4 @@ def read_number(text: bytes | None) -> TransactionId:
 
 def unreadable_note(text: bytes | None) -> Malformed:
     """Build the error for a note that no attempt wrote."""
-    return Malformed(f"what an attempt has noted cannot be read: {(text or b'')[:200]!r}")
+    return Malformed(f"the note of a write attempt cannot be parsed: {(text or b'')[:200]!r}")

@@ -44,5 +44,5 @@ def read_options(options: Options) -> ReadSettings:
         raise OptionError("option commitOffsetsToGroup is Kafka's and RocketMQ's: Pulsar's lag tools see the option subscription")
     found = read_settings(options, url=url, client=client, topics=topics, poll_timeout=poll, group=group or None)
     if found.max_records is not None:
-        raise OptionError("maxRecordsPerPartition: Pulsar's message ids do not tell how many records lie between them; use minPartitions")
+        raise OptionError("maxRecordsPerPartition: Pulsar's message ids do not show how many records lie between them; use minPartitions")
     return replace(found, start=normal_bound(found.start, "startingOffsets"), stop=normal_bound(found.stop, "endingOffsets"))

@@ -269,7 +269,7 @@ def must_deduplicate(client: PulsarClient, topic: str) -> None:
     admin = client.admin()
     if admin.url is None:
         raise OptionError(
-            f"whether {topic!r} is de-duplicated is told by the admin interface alone: give its URL as option admin.url "
+            f"only the admin interface reports whether {topic!r} is de-duplicated: give its URL as option admin.url "
             "(http://host:8080), or accept repeated records with atLeastOnce=true"
         )
     for part in admin.describe_topic(topic, timeout=client.timeout).partitions:  # this call makes brokers load the topic

@@ -335,7 +335,9 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             logger.warning("%s-wire: the ends of a micro-batch were not committed: %s", self.log.protocol, why)
         else:
             if absent:
-                logger.warning("%s-wire: the ends of %s were not committed: they are not there", self.log.protocol, named(absent))
+                logger.warning(
+                    "%s-wire: the ends of %s were not committed: these partitions do not exist", self.log.protocol, named(absent)
+                )
 
     def stop(self) -> None:
         """Close the client at the end of the query."""

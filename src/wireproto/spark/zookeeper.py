@@ -144,7 +144,7 @@ class ZooKeeperWire(DataSource):
         """Raise OptionError: there is no stream."""
         raise OptionError(
             "zookeeper-wire cannot be read as a stream: ZooKeeper keeps no log that a query could go back to; read it in a batch, where "
-            "readZxid and mzxid tell what is new"
+            "readZxid and mzxid show what is new"
         )
 
     def sink(self, schema: StructType) -> TreeSink:
@@ -161,7 +161,9 @@ class ZooKeeperWire(DataSource):
         from .write import LogWriter
 
         if overwrite:
-            raise OptionError("zookeeper-wire deletes no nodes: use mode('append'); the option operation tells what happens to those there")
+            raise OptionError(
+                "zookeeper-wire deletes no nodes: use mode('append'); the option operation says what happens to existing nodes"
+            )
         return LogWriter(self.sink(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> LogStreamWriter:  # noqa: N802
@@ -310,7 +312,7 @@ def walk(tree: Tree, waiting: list[tuple[str, int]], zxid: int, strict: bool, re
         log.warning("%d nodes may not be read and are left out, with what is below them; the first is %s", len(left_out), left_out[0])
 
 
-REMEDY = "read again when nobody writes, or set failOnConcurrentChange to false"
+REMEDY = "read again when no client writes, or set failOnConcurrentChange to false"
 
 
 def unchanged(strict: bool, path: str, found: int, zxid: int) -> None:

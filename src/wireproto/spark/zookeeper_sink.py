@@ -261,14 +261,14 @@ def transact(tree: Tree, settings: TreeWriteSettings, marker: str, rows: list[Ro
                 if before is not None and before[0] == ours:
                     return
                 if given_up:
-                    why.text = f"the node above {marker} is gone: the write was given up meanwhile, or somebody deleted it"
+                    why.text = f"the node above {marker} was deleted: by Spark, which abandoned this write, or by another client"
                     raise
             elif guessed_wrongly(settings, why, index, there):
                 there[index - 1] = not there[index - 1]
             else:
                 raise refused(settings, why, rows[index - 1][0]) from why
             if time.monotonic() >= deadline:
-                raise TimedOut(f"others create and delete {rows[index - 1][0] if index else marker} all the time") from why
+                raise TimedOut(f"other clients keep creating and deleting {rows[index - 1][0] if index else marker}") from why
         else:
             return
 

@@ -73,10 +73,10 @@ def _key(callback: Callback) -> Any:
 def check(callback: Callback) -> None:
     """Raise UsageError for a callback that the table of watches could not keep; called before anything is sent."""
     if not callable(callback):
-        raise UsageError(f"a watch is something to call, not {type(callback).__name__}")
+        raise UsageError(f"a watch's callback has to be callable, not {type(callback).__name__}")
     if inspect.iscoroutinefunction(callback):
-        raise UsageError("a watch's callback is a plain function: nobody awaits what an async one returns")
+        raise UsageError("a watch's callback is a plain function: the coroutine that an async one returns would never be awaited")
     try:
         hash(callback)
     except TypeError:
-        raise UsageError(f"a watch's callback needs a hash, to be found again by: {type(callback).__name__} has none") from None
+        raise UsageError(f"a watch's callback has to be hashable: {type(callback).__name__} has none") from None

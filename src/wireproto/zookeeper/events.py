@@ -183,7 +183,7 @@ class Events:
                     watching.redundant = modes.is_redundant(self.table, watching.path, watching.kind)
                     self._setting.add(watching)
                     return
-            yield from _over(going, deadline, "takes a watch of this path back" if removing else "sets a watch of this path")
+            yield from _over(going, deadline, "removes a watch of this path" if removing else "sets a watch of this path")
 
     def _outcome(self, wanted: Callable[[Watching], bool]) -> Event | None:
         """Return the outcome of a request in flight for a watch that matches, or None. The lock is held."""
@@ -259,7 +259,7 @@ class Events:
                         self._removing[path] = Event(self._loop)
                     before = modes.requests_for_remaining(self.table, path, zxid()) if unneeded and unneeded != (WatcherType.ANY,) else []
                     return known, unneeded, before
-            yield from _over(going, deadline, "takes a watch of this path back" if removing else "sets a watch of this path")
+            yield from _over(going, deadline, "removes a watch of this path" if removing else "sets a watch of this path")
 
     def _unneeded(self, path: str, had: list[str]) -> tuple[WatcherType, ...]:
         """Return which of the servers' watches of a path serve no callback; of the persistent ones only if there `had` been such."""
@@ -310,7 +310,7 @@ class Events:
     def settling(self, until: float) -> Steps[None]:
         """Run `settle` as steps."""
         if not (yield self._noted(), until):
-            raise TimedOut("what has arrived is not told in time")
+            raise TimedOut("the watch events received before were not delivered in time")
 
     def _noted(self) -> Event:
         noted = Event(self._loop)
@@ -447,7 +447,7 @@ def _exclude(one: Watching, other: Watching) -> bool:
 def _over(going: Event, until: float, what: str) -> Steps[None]:
     """Wait until another call, which does `what`, has done it."""
     if not (yield going, until):
-        raise TimedOut(f"another call that {what} is not done in time")
+        raise TimedOut(f"another call that {what} has not ended in time")
 
 
 __all__ = ["IF_EXISTS", "Events", "Listening", "Watching"]

@@ -332,7 +332,7 @@ class Snapshot:
             self.last_zxid = reader.number(8)
             reader.seal()
         if not reader.ended():
-            raise reader.error(Malformed, "bytes behind the last seal")
+            raise reader.error(Malformed, "bytes after the last seal")
 
 
 _ANYONE: Final = (m.ACL(perms=31, id=m.Id(scheme="world", id="anyone")),)

@@ -332,7 +332,7 @@ class Link(RequestPath):
         if conn is not None or there:
             why = yield from self._farewell(conn, deadline, there=there, once=state is State.LOST)
             if why is not None:
-                self.log.info("end", "the session is not ended at the server: %s", why)
+                self.log.info("end", "the session was not closed at the server: %s", why)
         yield from self.events.ending(KeeperState.CLOSED, deadline)
         self.events.dispatcher.stop()
 
@@ -410,7 +410,7 @@ class Link(RequestPath):
                 if time.monotonic() >= min(until, max(begin, conn.last_read) + silence):
                     raise TimedOut("the server does not answer", peer=conn.peer)
             if err := reply_error(call.result(0.0)):
-                raise error(err, "the server does not end the session", peer=conn.peer)
+                raise error(err, "the server refused to close the session", peer=conn.peer)
         finally:
             conn.close("closed by the client")
 
@@ -538,7 +538,7 @@ class Link(RequestPath):
             except (AuthError, Closed):
                 return
             except WireprotoError as why:
-                self.log.warning("round", "no server takes the session, tried again: %s", why)
+                self.log.warning("round", "no server accepts the session, tried again: %s", why)
             except Exception:
                 log.exception("reconnecting failed")
             else:

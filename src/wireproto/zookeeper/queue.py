@@ -298,7 +298,7 @@ class QueueWorker(PartingRole):
             self._making = self._tasks.spawn(making(self._tree, (self._entries, self._taken), self._acl), f"making the queue {self.topic}")
         task = self._making
         if not (yield task, deadline):
-            raise TimedOut("the queue is not made in time", topic=self.topic)
+            raise TimedOut("the queue's node was not created in time", topic=self.topic)
         self._making = None
         task.result()
         self._made = True
@@ -386,9 +386,9 @@ class QueueWorker(PartingRole):
         """Return whether the claim under way succeeded; where it did not, none is under way afterwards."""
         try:
             if claiming.call is None:
-                raise ConnectionLoss("the claim may not be there", topic=self.topic)
+                raise ConnectionLoss("whether the message was claimed is not known", topic=self.topic)
             if not (yield from claiming.call.waiting(deadline)):
-                raise TimedOut("the claim is not answered yet", topic=self.topic)
+                raise TimedOut("the request to claim the message is not answered yet", topic=self.topic)
             yield from claiming.call.getting(max(deadline, time.monotonic() + 1.0))
         except NodeExists:
             self._claiming = None
@@ -455,7 +455,7 @@ class QueueWorker(PartingRole):
                 return
 
     def _revoked(self, delivery: Delivery, name: str) -> Revoked:
-        why = f"message {name} is no longer ours: the session was lost, or a call that was not answered has ended it"
+        why = f"message {name} is no longer held by this consumer: its session has ended, or a call without an answer has ended it"
         return taken_away(delivery, Revoked(why, partitions=((self.topic, 0),), topic=self.topic, position=delivery.position))
 
     def _checked(self, held: Claim | Claiming, deadline: float) -> Steps[bool]:
@@ -465,7 +465,7 @@ class QueueWorker(PartingRole):
             held.check = self._tasks.spawn(ours, f"looking whether {held.name} is ours")
         check = held.check
         if not (yield check, deadline):
-            raise TimedOut("whether the message is ours is not known yet", topic=self.topic)
+            raise TimedOut("whether this consumer holds the message is not known yet", topic=self.topic)
         held.check = None
         return check.result()
 

@@ -132,14 +132,16 @@ class Session:
         answer = ConnectResponse.decode(frame if len(frame) == 37 else frame + b"\0")
         if answer.time_out <= 0 or answer.session_id == 0:
             if not (self.session_id and self.writable):
-                raise ConnectError("the server gives no session: it answers as if one had ended")
+                raise ConnectError("the server created no session: it answered with session id 0 or a timeout of 0")
             self.state = State.EXPIRED
-            raise SessionExpired(f"session 0x{self.session_id & (1 << 64) - 1:x} is gone")
+            raise SessionExpired(f"session 0x{self.session_id & (1 << 64) - 1:x} has expired")
         resumed = self.session_id == answer.session_id
         if self.session_id and self.writable and not resumed:
             # a server that gives a new session without saying so: nothing of ours (ephemeral nodes, watches) is left
             self.state = State.EXPIRED
-            raise SessionExpired(f"the server gave session 0x{answer.session_id & (1 << 64) - 1:x} instead of ours")
+            raise SessionExpired(
+                f"the server gave session 0x{answer.session_id & (1 << 64) - 1:x} instead of 0x{self.session_id & (1 << 64) - 1:x}"
+            )
         self.session_id = answer.session_id
         self.password = bytes(answer.passwd or NO_PASSWORD)
         self.timeout = answer.time_out / 1000

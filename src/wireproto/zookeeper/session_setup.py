@@ -67,7 +67,7 @@ class SessionSetup:
 def _armed(call: Call, until: float, silence: float) -> Steps[None]:
     while not (yield call, max(until, call.conn.last_read + silence)):
         if time.monotonic() >= max(until, call.conn.last_read + silence):
-            raise TimedOut("the server does not set the watches again", peer=call.conn.peer)
+            raise TimedOut("the server has not answered the request to set the watches again", peer=call.conn.peer)
     _check(call.result(0.0), "the watches could not be set again")
 
 

@@ -513,9 +513,9 @@ class Tree(Closing):
         removal = self._tasks.spawn(self._removing(path, server_path, callback, deadline), f"remove_watch {path}")
         try:
             if not (yield removal, deadline + LATE):
-                raise TimedOut("what has arrived is not told in time")
+                raise TimedOut("the watch events received before were not delivered in time")
         except BaseException:
-            removal.cancel(Closed("nobody waits for it any more"))
+            removal.cancel(Closed("the call that waited for it has ended"))
             raise
         if (why := removal.result()) is not None:
             raise why
@@ -525,7 +525,7 @@ class Tree(Closing):
         events = self._link.events
         try:
             if time.monotonic() >= deadline:  # the I/O thread was busy: the caller gets TimedOut, and nothing is removed afterwards
-                raise TimedOut("what has arrived is not told in time")
+                raise TimedOut("the watch events received before were not delivered in time")
             known, unneeded, before = yield from events.take_back(server_path, callback, lambda: self._link.zxid, deadline)
             try:
                 for code, body in before:

@@ -72,7 +72,7 @@ class Requests:
             return self._set_acl(client, frame, at)
         body, events, _, end = self._change(client, code, frame, at)
         if end != len(frame):
-            raise Malformed("bytes left behind the request", offset=end)
+            raise Malformed("bytes left over after the request", offset=end)
         return body, events
 
     # -- changes ------------------------------------------------------------------------------------------------------------
