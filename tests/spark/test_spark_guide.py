@@ -49,7 +49,7 @@ def test_kafka(spark: SparkSession, kafka: Kafka, tmp_path: Path, capsys: pytest
     make(kafka, "orders", 2)
     make(kafka, "shouted")
     put(kafka, "orders", [(b"%d" % n, b"order %d" % n, n % 2) for n in range(20)])
-    run("From the JVM|Platforms without", 3, spark=spark, servers=kafka.bootstrap, checkpoint=str(tmp_path))
+    run("From the JVM|Further options|Platforms without", 3, spark=spark, servers=kafka.bootstrap, checkpoint=str(tmp_path))
     assert capsys.readouterr().out == "10\n"
     assert {bytes(row.value) for row in frame(spark, kafka, subscribe="shouted").collect()} == SHOUTED
 
