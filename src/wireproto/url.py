@@ -86,6 +86,21 @@ def parse(text: str) -> Url:
     )
 
 
+def parse_for(protocol: str, text: str) -> Url:
+    """Parse a URL that must be of one protocol, for that protocol's own `connect`.
+
+    Args:
+        protocol: its name. text: the URL.
+
+    Raises:
+        OptionError: see `parse`; or the URL is of another protocol.
+    """
+    url = parse(text)
+    if url.protocol != protocol:
+        raise OptionError(f"wireproto.{protocol}.connect opens {protocol}:// URLs; for a {url.protocol}:// URL use wireproto.connect")
+    return url
+
+
 def parse_address(text: str, default_port: int) -> Address:
     """Parse ``host``, ``host:port``, ``[v6]`` or ``[v6]:port`` into a pair. Raises OptionError."""
     if text.startswith("["):

@@ -31,10 +31,11 @@ def connect(url: str, **options: Unpack[ClientOptions]) -> KafkaClient:
     Raises:
         OptionError: the URL is not Kafka's, an unknown option, a value that does not fit its option, or options that contradict each other.
     """
-    from .._connect import open_client_of
+    from ..net.patched_threads import refuse_patched_threads
+    from ..url import parse_for
 
-    client: KafkaClient = open_client_of("kafka", url, {**options})
-    return client
+    refuse_patched_threads()
+    return open_client(parse_for("kafka", url), {**options})
 
 
 def open_client(url: Url, options: dict[str, Any]) -> KafkaClient:

@@ -27,10 +27,11 @@ def connect(url: str, **options: Unpack[ClientOptions]) -> PulsarClient:
         AuthError: the broker refused the credentials.
         TransportError: no service address answered within the option `timeout`.
     """
-    from wireproto._connect import open_client_of
+    from wireproto.net.patched_threads import refuse_patched_threads
+    from wireproto.url import parse_for
 
-    client: PulsarClient = open_client_of("pulsar", url, {**options})
-    return client
+    refuse_patched_threads()
+    return open_client(parse_for("pulsar", url), {**options})
 
 
 def open_client(url: Url, options: dict[str, Any]) -> PulsarClient:

@@ -29,10 +29,11 @@ def connect(url: str, **options: Unpack[ClientOptions]) -> RocketClient:
         OptionError: the URL is not RocketMQ's, or an option is wrong.
         ConnectError, TlsError, TimedOut: no name server answers.
     """
-    from wireproto._connect import open_client_of
+    from wireproto.net.patched_threads import refuse_patched_threads
+    from wireproto.url import parse_for
 
-    client: RocketClient = open_client_of("rocketmq", url, {**options})
-    return client
+    refuse_patched_threads()
+    return open_client(parse_for("rocketmq", url), {**options})
 
 
 def open_client(url: Url, options: dict[str, Any]) -> RocketClient:

@@ -29,10 +29,11 @@ def connect(url: str, **options: Unpack[ClientOptions]) -> ZooKeeperClient:
         OptionError: the URL is not ZooKeeper's, or an option is wrong.
         ConnectError, TlsError, TimedOut: no server took the session. AuthError: the credentials were refused.
     """
-    from wireproto._connect import open_client_of
+    from wireproto.net.patched_threads import refuse_patched_threads
+    from wireproto.url import parse_for
 
-    client: ZooKeeperClient = open_client_of("zookeeper", url, {**options})
-    return client
+    refuse_patched_threads()
+    return open_client(parse_for("zookeeper", url), {**options})
 
 
 def open_client(url: Url, options: dict[str, Any]) -> ZooKeeperClient:
