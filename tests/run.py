@@ -77,13 +77,12 @@ class Suite:
         if "lint" in self.parts:
             yield Job("lint", self._lint())
         if "spark" in self.parts:
-            for name, which, cores in (("spark kafka", "--protocol", 0.45), ("spark others", "--except", 0.5)):  # most of it waits
+            for name, which, cores in (("spark kafka", "--protocol", 0.4), ("spark others", "--except", 0.35)):  # most of it waits
                 yield self._pytest(name, "tests/spark", which, "kafka", "--durations=12", cores=cores)
         if "soak" in self.parts:
             yield self._pytest("spark soak", "tests/spark", "--soak", "only")
-        yield from self._brokers()  # the longest first, so that little is left to wait for
-        if "wire" in self.parts:
-            yield from self._wire()
+        brokers, wire = list(self._brokers()), list(self._wire()) if "wire" in self.parts else []
+        yield from (*brokers[:2], *wire[-1:], *brokers[2:], *wire[:-1])  # the longest first, so that little is left to wait for
         if "unit" in self.parts:
             yield self._pytest("unit", "tests/unit", cores=0.35)
         yield from self._dev()
