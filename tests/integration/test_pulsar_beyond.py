@@ -26,7 +26,7 @@ def test_a_place_behind_the_topics_end_is_its_end(broker: Pulsar, caplog: pytest
                     value = b"new %d %s" % (number, str(after).encode())
                     out.send(value).position(SECONDS)
                     assert following(reader) == value, str(start)
-                    assert f"{topic}[-1]: {start} lies behind" in caplog.text
+                    assert f"{topic}[-1]: {start} is beyond the topic's end" in caplog.text
 
 
 def test_the_next_place_of_a_topic_is_no_place_behind_its_end(broker: Pulsar, caplog: pytest.LogCaptureFixture) -> None:
@@ -38,7 +38,7 @@ def test_the_next_place_of_a_topic_is_no_place_behind_its_end(broker: Pulsar, ca
                 out.send(b"new").position(SECONDS)
                 assert following(reader) == b"new"
             last = reader.positions[topic, -1]
-    assert "lies behind" not in caplog.text
+    assert "beyond the topic's end" not in caplog.text
 
 
 def following(reader: Any) -> bytes:

@@ -136,9 +136,9 @@ def test_members_that_read_other_topics_are_warned_of_once(
         with elsewhere.consumer(second, group) as newcomer:
             until(lambda: first.poll(0.2) or len(told(caplog, group)) == 2)
             lines = sorted(told(caplog, group))
-            assert f"a member reads {topic} and this one {second}: each gets a share" in lines[0]
+            assert f"one member subscribes to {topic} and this one to {second}: the group's queues are shared" in lines[0]
             assert first.member_id in lines[0]
-            assert f"a member reads {second} and this one {topic}: each gets a share" in lines[1]
+            assert f"one member subscribes to {second} and this one to {topic}: the group's queues are shared" in lines[1]
             assert newcomer.member_id in lines[1]
             for _ in range(5):
                 first.poll(0.2)

@@ -185,7 +185,10 @@ def test_an_end_leaves_once_and_is_never_repeated(broker: RocketMQ, client: Rock
     options = {"address_map": fault_proxy.address_map(broker.addresses)}
     with wireproto.connect(broker.url, **options) as through, through.transactional(f"g-{topic}", check) as work:
         half = work.send(b"v", topic=topic, key=b"once")
-        with answer_lost(fault_proxy, recording, "EndTransaction"), pytest.raises(OutcomeUnknown, match="the check decides"):
+        with (
+            answer_lost(fault_proxy, recording, "EndTransaction"),
+            pytest.raises(OutcomeUnknown, match="it is not sent again, the broker checks back"),
+        ):
             half.commit()
         assert half.state is State.UNKNOWN
         for again in (half.commit, half.abort):
@@ -415,7 +418,7 @@ def test_a_half_that_was_stored_less_safely_is_rolled_back(broker: RocketMQ, cli
     lines, back, kind = UNSAFE[broker.version]
     check = Decides(less="commit")
     with client.transactional(f"g-{topic}", check) as work:
-        with set_to(client, broker, lines, back), pytest.raises(Aborted, match="less safely") as told:
+        with set_to(client, broker, lines, back), pytest.raises(Aborted, match="without the configured flush or replication") as told:
             work.send(b"v", topic=topic, key=b"less")
         assert isinstance(told.value.__cause__, kind)
         marker = work.send(b"v", topic=topic, key=b"marker")

@@ -416,7 +416,7 @@ def test_a_closed_role_leaves_its_halves_to_the_group(broker: RocketMQ, judge: R
         assert len(recording.requests("UnregisterClient")) == 1
         with pytest.raises(Closed):
             await work.send(b"v", topic=topic)
-        with pytest.raises(Closed, match="another member"):
+        with pytest.raises(Closed, match="other producers of its group"):
             await half.commit()
         assert half.state is State.OPEN
         async with client.transactional(group, check=Decides(open="commit", sent="abort")):

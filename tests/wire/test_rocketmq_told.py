@@ -115,7 +115,7 @@ def test_records_that_cannot_be_read_are_told(client: RocketClient, topic: str, 
     broker.faults("rocketmq").corrupt("PullMessage", at=-1000)
     with client.reader(topic, stop=LATEST, on_corrupt="skip") as reader:
         list(reader)
-    told(rf"WARNING {topic}\[0\]: passed over at .*0: .*")
+    told(rf"WARNING {topic}\[0\]: skipped at .*0: .*")
 
 
 def test_what_is_sent_again_is_told(client: RocketClient, topic: str, faults: Faults, told: Any) -> None:
