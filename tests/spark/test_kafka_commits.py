@@ -54,7 +54,7 @@ def test_a_commit_for_a_topic_that_was_deleted_meanwhile_is_told(broker: DevBrok
         assert lines(caplog) == []
         client.admin().delete_topic(topic)
         query.stream.commit({topic: {"0": 2}})
-        assert lines(caplog) == [f"kafka-wire: the ends of {topic}-0 were not committed: they are not there"]
+        assert lines(caplog) == [f"kafka-wire: the ends of {topic}-0 were not committed: these partitions do not exist"]
 
 
 class Report:

@@ -493,7 +493,7 @@ def test_a_topic_that_would_not_keep_decisions_is_refused(broker: Broker, client
         Life(broker, topic, decisionTopic=topic).plan()
     forgetful = f"{topic}-forgetful"
     client.admin().create_topic(forgetful, partitions=PARTITIONS)
-    with pytest.raises(OptionError, match=r"cleanup\.policy=delete, so that it forgets decisions"):
+    with pytest.raises(OptionError, match=r"cleanup\.policy=delete, so that decisions get deleted"):
         Life(broker, topic, decisionTopic=forgetful).plan()
 
 

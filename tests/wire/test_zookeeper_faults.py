@@ -552,7 +552,7 @@ def test_what_was_left_unanswered_twice_is_sent_one_by_one(seen: Any, client: An
     assert [one.up for one in passed if one.connection == passed[-1].connection] == [True, False] * len(values), "each waits for an answer"
 
 
-def test_a_close_that_reaches_no_server_says_that_the_session_is_not_ended(
+def test_a_close_that_reaches_no_server_says_that_the_session_was_not_closed(
     broker: DevBroker, client: Any, tree: Any, faults: Faults, caplog: pytest.LogCaptureFixture
 ) -> None:
     faults.refuse(times=-1)
@@ -560,4 +560,4 @@ def test_a_close_that_reaches_no_server_says_that_the_session_is_not_ended(
     until(lambda: tree.state is not State.CONNECTED)
     with caplog.at_level("INFO", logger="wireproto.zookeeper"):
         client.close(timeout=1.0)
-    assert "the session is not ended at the server: none was reached" in caplog.text
+    assert "the session was not closed at the server: none was reached" in caplog.text
