@@ -52,6 +52,22 @@ def test_files_stay_small() -> None:
     assert {name: length - texts for name, (length, texts) in lengths.items() if length - texts > BUDGET} == {}
 
 
+def stray_texts(path: Path) -> list[str]:
+    """Find texts that stand alone as a statement: what a missing bracket cut off from the text above. Docstrings have three quotes."""
+    source = path.read_text()
+    lines = source.splitlines()
+    statements = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Expr)]
+    texts = [one for one in statements if isinstance(one.value, ast.JoinedStr) or isinstance(getattr(one.value, "value", None), str)]
+    return [f"{path}:{one.lineno}" for one in texts if '"""' not in lines[one.lineno - 1]]
+
+
+def test_no_text_is_cut_off_from_the_one_above(tmp_path: Path) -> None:
+    cut = tmp_path / "cut.py"
+    cut.write_text('WHY = "this is; "\n"that is"\n')
+    assert stray_texts(cut) == [f"{cut}:2"]
+    assert [found for path in PACKAGE.rglob("*.py") for found in stray_texts(path)] == []
+
+
 def test_package_files_only_gather_names() -> None:
     """An __init__ says what there is; what it does lies in files of its own."""
     long = {}

@@ -85,8 +85,10 @@ class Subscriptions:
                 )
 
 
-WHY = "the group's queues are shared among all its members, and queues of a topic that their owner does not read are not consumed; "
-"use one group per set of topics"
+WHY = (
+    "the group's queues are shared among all its members, and queues of a topic that their owner does not read are not consumed; "
+    "use one group per set of topics"
+)
 
 
 def _names(topics: Iterable[str]) -> str:
