@@ -266,7 +266,7 @@ def test_a_check_that_fails_or_knows_nothing_is_asked_again(
     told = [record.getMessage() for record in caplog.records]
     assert any("the check of" in line and "failed" in line and "no such row" in line for line in told)
     assert any("its outcome is not known yet" in line for line in told)
-    assert any("said True, which is neither 'commit', 'abort' nor None" in line for line in told)
+    assert any("returned True, which is neither 'commit', 'abort' nor None" in line for line in told)
 
 
 @LINES

@@ -32,7 +32,8 @@ def test_the_page_s_examples_do_what_they_say(broker: Broker) -> None:
         exec(compile(second, f"{PAGE.name} block 3", "exec"), names)  # it may still be under way
         assert sorted(committed(client, "bills")) == bills
         assert [one.producer_id for _, one in names["hanging"](client.admin(), "bills", 0.0)] == [producer]
-        exec(compile(second.replace("older_than=900.0", "older_than=0.0"), f"{PAGE.name} block 3", "exec"), names)
+        assert "older_than: float = 900.0" in second
+        exec(compile(second.replace("older_than: float = 900.0", "older_than: float = 0.0"), f"{PAGE.name} block 3", "exec"), names)
         until(lambda: sorted(committed(client, "bills")) == sorted([*bills, b"behind it"]))
         exec(compile(handed, f"{PAGE.name} block 2", "exec"), names)
         until(lambda: sorted(committed(client, "bills")) == sorted([*bills, b"behind it", b"a row"]))

@@ -436,12 +436,13 @@ class PulsarQueue(PartingRole):
         with self._only:
             part, key, index = self._held(delivery)
             entry = self._hand(part).entries[key]
+            passed = Revoked("the message was passed to a transaction", partitions=((self.topic, part.partition),))
             attached = False
             try:
                 turn.holds(partial(self._settled, part, key, index))
                 entry.delayed.add(index)
                 entry.held.discard(index)
-                taken_away(delivery, Revoked("the message was passed to a transaction", partitions=((self.topic, part.partition),)))
+                taken_away(delivery, passed)
                 yield from turn.registering(part.name, self.group, deadline)
                 yield from self._stream.attached(part, deadline)
                 attached = True  # from here on an error of the broker's is about this message
@@ -454,6 +455,8 @@ class PulsarQueue(PartingRole):
                 command.txnid_most_bits, command.txnid_least_bits = turn.id
                 yield from self._stream.ask_once(part, command, turn.asked, deadline)
             except BaseException as why:
+                if index not in entry.held:  # also where a signal handler raised just before it was noted
+                    taken_away(delivery, passed)
                 if not (attached and isinstance(why, (Disconnected, PulsarError))):  # else it is redelivered, here or elsewhere
                     turn.holds(partial(self._unasked, part, key, index))
                 raise

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Self
 
 from wireproto._net import Event
 from wireproto.errors import Revoked, WireprotoError
-from wireproto.flow.ended import note_ended, refuse_ended, taken_away
+from wireproto.flow.ended import ended_before, note_ended, refuse_ended, taken_away
 from wireproto.flow.parting import PartingRole
 from wireproto.net.task import operation
 from wireproto.position import EARLIEST, TopicPartition
@@ -243,8 +243,9 @@ class RocketQueueConsumer(PartingRole):
             yield from self._assignment.settling(deadline)
             self._forget()
             refuse_ended(delivery)
-            if id(delivery) not in self._held:  # a close has let go of it
+            if id(delivery) not in self._held:  # a close has let go of it, or a signal handler raised when it had just been ended
                 self._still_open()
+                raise ended_before(delivery)
             _, held = self._held[id(delivery)]
             if self._prefixes.get(held.key) is not held.prefix:
                 del self._held[id(delivery)]
