@@ -38,6 +38,17 @@ def stored(client: Any, topic: str) -> list[bytes]:
         return [value for batch in reader for value in batch.values()]
 
 
+def send_from_poll(log: Any, turn: Any, topic: str, places: dict[Any, Any]) -> int:
+    """Send what one poll returns in the transaction, and note its next positions in `places`; the number of records."""
+    batch = log.poll(0.2)
+    if batch is None:
+        return 0
+    for value in batch.values():
+        turn.send(value, topic=topic)
+    places.update(batch.next_positions)
+    return len(batch)
+
+
 def test_positions_of_before_a_rebalance_are_refused_and_the_transaction_with_them(client: Any, faults: Faults, name: str) -> None:
     """What was read of a partition comes again once it was given back, though it is ours again: to commit it would have it twice."""
     moves: list[str] = []
@@ -45,19 +56,10 @@ def test_positions_of_before_a_rebalance_are_refused_and_the_transaction_with_th
     with client.transactions(name) as work, client.consumer(f"in-{name}", name, heartbeat_interval=0.05, **told) as log:
         places: dict[Any, Any] = {}
 
-        def send_from_poll(turn: Any) -> int:
-            batch = log.poll(0.2)
-            if batch is None:
-                return 0
-            for value in batch.values():
-                turn.send(value, topic=name)
-            places.update(batch.next_positions)
-            return len(batch)
-
         turn = work.begin()
-        patience.until(lambda: send_from_poll(turn) and len(places) == 2)
+        patience.until(lambda: send_from_poll(log, turn, name, places) and len(places) == 2)
         faults.error("Heartbeat", RebalanceInProgress.code)
-        patience.until(lambda: bool(send_from_poll(turn)) and moves == ["+", "-", "+"])
+        patience.until(lambda: bool(send_from_poll(log, turn, name, places)) and moves == ["+", "-", "+"])
         for end in (lambda: turn.commit_positions(log, places), turn.commit):
             with pytest.raises(Aborted) as caught:
                 end()
@@ -67,7 +69,7 @@ def test_positions_of_before_a_rebalance_are_refused_and_the_transaction_with_th
         left = 20
         while left:
             with work.begin() as turn:
-                left -= send_from_poll(turn)
+                left -= send_from_poll(log, turn, name, places)
                 turn.commit_positions(log, places)
         assert sorted(stored(client, name)) == [b"%02d" % number for number in range(20)]
         assert {place.offset for place in log.committed().values()} == {10}
@@ -88,20 +90,11 @@ def test_partitions_revoked_behind_committed_positions_keep_the_next_transaction
     ):
         places: dict[Any, Any] = {}
 
-        def send_from_poll(turn: Any) -> int:
-            batch = log.poll(0.2)
-            if batch is None:
-                return 0
-            for value in batch.values():
-                turn.send(value, topic=name)
-            places.update(batch.next_positions)
-            return len(batch)
-
         def commit_positions(turn: Any) -> None:
             turn.commit_positions(log, *([places] if given else []))
 
         turn = work.begin()
-        patience.until(lambda: send_from_poll(turn) and len(places) == 2)
+        patience.until(lambda: send_from_poll(log, turn, name, places) and len(places) == 2)
         commit_positions(turn)
         if more:
             with client.producer(source) as producer:
@@ -115,7 +108,7 @@ def test_partitions_revoked_behind_committed_positions_keep_the_next_transaction
         left = 1
         if more:
             turn = work.begin()
-            patience.until(lambda: send_from_poll(turn))
+            patience.until(lambda: send_from_poll(log, turn, name, places))
             with pytest.raises(Aborted) as caught:
                 commit_positions(turn)
             assert isinstance(caught.value.__cause__, Revoked)
@@ -128,7 +121,7 @@ def test_partitions_revoked_behind_committed_positions_keep_the_next_transaction
                 producer.send(b"20", partition=0)
         with work.begin() as turn:
             while left:
-                left -= send_from_poll(turn)
+                left -= send_from_poll(log, turn, name, places)
             commit_positions(turn)
         assert sorted(stored(client, name)) == [b"%02d" % number for number in range(21)]
         assert {place.offset for place in log.committed().values()} == {10, 11}
