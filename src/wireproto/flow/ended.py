@@ -1,7 +1,7 @@
 """Decides what a delivery raises that is acknowledged or released again: one rule for the queues of all protocols.
 
     UsageError   the program has acknowledged or released it before, by a call that returned
-    Revoked      it was taken away: another worker has the message, a transaction, or the queue is not ours any more
+    Revoked      it was taken away: another worker or a transaction has the message, or its queue was assigned to another member
 
 Either stays so, however often it is tried, also when the same message has come again in another delivery. A call that raised something else
 leaves the delivery open: it may be repeated.

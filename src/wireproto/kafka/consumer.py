@@ -447,7 +447,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
     def stored(self, standing: offsets.Standing) -> None:
         """Take in that a transaction has committed these offsets. Called by any thread.
 
-        Partitions revoked since are no loss where they were committed behind all that poll had returned of them.
+        A partition that was revoked meanwhile is not reported as lost if all records that poll had returned of it are committed.
 
         Args:
             standing: what `standing` returned for the transaction.

@@ -316,8 +316,8 @@ class Coordinator:
     def closing(self, deadline: float) -> Steps[None]:
         """Stop the heartbeats; leave the group unless the membership is static.
 
-        A join in flight whose reply has the member id is waited for: to a member that never joins with its id, and does not leave, the
-        coordinator keeps its place until the session timeout, and no rebalance of the group ends before that.
+        If the first join is in flight, its reply is waited for, because it has the member id. Without a LeaveGroup of that id the
+        coordinator keeps the member until the session timeout, and no rebalance of the group ends before that.
         """
         dynamic = self._options.group_instance_id is None
         until = min(deadline, time.monotonic() + _LEAVING)
