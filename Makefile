@@ -27,8 +27,11 @@ $(VENV)/deps: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || { echo "make: 1 of 4, an empty environment"; $(PYTHON) -m venv $(VENV); }
 	@echo "make: 2 of 4, pip and what builds extensions"
 	@$(BIN)/python -m pip install -q -c constraints.txt --upgrade 'pip>=25.1' 'setuptools>=77' wheel 'cython>=3.3,<4'
-	@echo "make: 3 of 4, what constraints.txt names (PySpark is the largest), and wireproto's own extensions, built from C: takes some minutes"
-	@$(GOING_ON); $(BIN)/python -m pip install -c constraints.txt --no-build-isolation --group dev --group demo -e '.[arrow,spark]'
+	@echo "make: 3 of 4, what constraints.txt names (PySpark is the largest), and beside it wireproto's own extensions, built from C: takes some minutes"
+	@$(BIN)/python tests/constraints.py --users > $(VENV)/users.txt
+	@$(GOING_ON); $(BIN)/python -m pip install -q --no-deps --no-build-isolation -e . & building=$$!; \
+	  $(BIN)/python -m pip install -c constraints.txt --group dev --group demo -r $(VENV)/users.txt || { kill $$building; exit 1; }; \
+	  wait $$building
 	@echo "make: 4 of 4, PySpark's Python files to byte code"
 	@$(BIN)/python tests/quick_spark.py
 	@touch $@

@@ -1,6 +1,7 @@
 """`make constraints`: constraints.txt anew, the exact version of everything that tests, lint, benches and the nightly pieces install.
 
     python tests/constraints.py [--newest]      --newest: newer versions of all; without it only what is missing or no longer fits
+    python tests/constraints.py --users         print what an installation of wireproto with every extra brings; changes nothing
 
 What it is: the groups, extras and build requirements of pyproject.toml, resolved by uv for CPython 3.11 to 3.13 at once (a line that
 holds for some of them has a marker), then looked at again for each of them: what is not pure Python must come as a wheel, so that no
@@ -70,7 +71,12 @@ def resolve(*arguments: str, given: list[str]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make constraints", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--newest", action="store_true", help="newer versions of everything, not only of what no longer fits")
-    newest = parser.parse_args().newest
+    parser.add_argument("--users", action="store_true", help="print what an installation of wireproto with every extra brings, and end")
+    given = parser.parse_args()
+    newest = given.newest
+    if given.users:
+        print("\n".join(users()))
+        return
     fresh = FILE.with_suffix(".new")
     fresh.write_text("" if newest or not FILE.exists() else FILE.read_text(encoding="utf-8"), encoding="utf-8")
     try:

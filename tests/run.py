@@ -75,16 +75,16 @@ class Suite:
 
     def _all(self) -> Iterator[Job]:
         if "lint" in self.parts:
-            yield Job("lint", self._lint())
-        if "spark" in self.parts:
-            for name, which, cores in (("spark kafka", "--protocol", 0.4), ("spark others", "--except", 0.35)):  # most of it waits
-                yield self._pytest(name, "tests/spark", which, "kafka", "--durations=12", cores=cores)
+            yield Job("lint", self._lint(), cores=0.6)
+        spark = list(self._spark()) if "spark" in self.parts else []
         if "soak" in self.parts:
             yield self._pytest("spark soak", "tests/spark", "--soak", "only")
         brokers, wire = list(self._brokers()), list(self._wire()) if "wire" in self.parts else []
-        yield from (*brokers[:2], *wire[-1:], *brokers[2:], *wire[:-1])  # the longest first, so that little is left to wait for
+        # The longest first, so that little is left to wait for.
+        yield from (*spark[:1], *brokers[:2], *wire[-1:], *spark[1:], *brokers[2:3])
         if "unit" in self.parts:
-            yield self._pytest("unit", "tests/unit", cores=0.35)
+            yield self._pytest("unit", "tests/unit", cores=0.25)
+        yield from (*wire[:-1], *brokers[3:])
         yield from self._dev()
         if "campaign" in self.parts:
             yield from self._campaigns()
@@ -94,21 +94,26 @@ class Suite:
         if "bench" in self.parts:
             yield from self._bench()
 
+    def _spark(self) -> Iterator[Job]:
+        """Two sessions, each with Spark sessions of its own; most of them wait."""
+        for name, which in (("spark kafka", "--protocol"), ("spark others", "--except")):
+            yield self._pytest(name, "tests/spark", which, "kafka", "--durations=12", cores=0.35)
+
     def _wire(self) -> Iterator[Job]:
         """Scripted peers: a session for the files of each protocol and one for the others, since most of it waits."""
         left = sorted(str(path.relative_to(CLONE)) for path in (CLONE / "tests/wire").rglob("test_*.py"))
         for protocol in PROTOCOLS:
             files = [name for name in left if protocol in name]
             left = [name for name in left if name not in files]
-            yield self._pytest(f"wire {protocol}", *files, cores=0.15)
-        yield self._pytest("wire of all", *left, cores=0.35)
+            yield self._pytest(f"wire {protocol}", *files, cores=0.1)
+        yield self._pytest("wire of all", *left, cores=0.25)
 
     def _campaigns(self) -> Iterator[Job]:
         """Two beside one another: more would find what the machine does, not what clients do."""
         for protocol in PROTOCOLS:
             words = ["-m", "campaign", protocol, "--short", "--seed", str(self.seed), "--out", str(self.folder / f"campaign-{protocol}")]
             command = ["env", f"PYTHONPATH={CLONE / 'src'}:{CLONE / 'tests'}", *tool("python", *words)]
-            yield Job(f"campaign {protocol}", [command], cores=1.0 if protocol == "kafka" else 0.7)
+            yield Job(f"campaign {protocol}", [command], cores=1.2 if protocol == "kafka" else 0.6)
 
     def _bench(self) -> Iterator[Job]:
         """What is counted in one process is the same however slowly it goes; clients poll more often when their brokers are late, by 40 %
@@ -121,16 +126,16 @@ class Suite:
         """Conformance and integration mostly wait. One session for all that runs on a protocol's real brokers: each boots once."""
         folders = [f"tests/{part if part == 'integration' else 'conformance'}" for part in ("real", "integration") if part in self.parts]
         for protocol in PROTOCOLS if folders else ():
-            cores = 0.4 if protocol == "rocketmq" else 0.35  # as they took, like all of these
+            cores = {"kafka": 0.3, "zookeeper": 0.2}.get(protocol, 0.25)  # as they took, like all of these
             yield self._pytest(f"{protocol} brokers", *folders, "--broker", "real", "--protocol", protocol, "--durations=12", cores=cores)
 
     def _dev(self) -> Iterator[Job]:
         """The same tests on the embedded broker, and those that need none."""
         for protocol in PROTOCOLS if "conformance" in self.parts else ():
-            yield self._pytest(f"{protocol} dev", "tests/conformance", "--broker", "dev", "--protocol", protocol, cores=0.2)
+            yield self._pytest(f"{protocol} dev", "tests/conformance", "--broker", "dev", "--protocol", protocol, cores=0.1)
         others = [f"tests/{part}" for part in ("conformance", "integration") if part in self.parts]
         if others:
-            yield self._pytest("no broker", *others, "--broker", "none", cores=0.4)
+            yield self._pytest("no broker", *others, "--broker", "none", cores=0.3)
         for protocol in PROTOCOLS if "soak" in self.parts else ():
             words = ("tests/conformance", "tests/integration", "--soak", "only", "--protocol", protocol)
             yield self._pytest(f"{protocol} soak", *words, cores=0.5)
