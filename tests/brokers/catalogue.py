@@ -17,8 +17,9 @@ from .zookeeper import ZooKeeper
 
 PLAIN = {"enablePropertyFilter": "false", "rejectTransactionMessage": "true"}
 """Of RocketMQ, "plain": with what the embedded broker has turned off turned off, too, and else as out of the box."""
-SOONER = {"messageDelayLevel": "1s 1s 2s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"}
-"""Of RocketMQ: what is given back without a level, which makes it the third one, comes again after 2 s; out of the box after 10."""
+SOONER = {"messageDelayLevel": "1s 1s 2s 3s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"}
+"""Of RocketMQ: what is given back without a level, which makes it the third one, comes again after 2 s, and when it is given back once more
+after 3; out of the box after 10 and 30."""
 CURT = {"keepAliveIntervalSeconds": "4", "activeConsumerFailoverDelayTimeMillis": "0", "acknowledgmentAtBatchIndexLevelEnabled": "false"}
 """Of Pulsar, "curt": it waits less than out of the box, and takes no part of a batch for acknowledged, as before 4.1. Its keepalive is
 longer than a loaded broker stands still: behind that it asks and gives up in one breath, for its timer catches up on what it missed."""
