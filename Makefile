@@ -29,7 +29,7 @@ $(VENV)/deps: pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install -q -c constraints.txt --upgrade 'pip>=25.1' 'setuptools>=77' wheel 'cython>=3.3,<4'
 	@echo "make: 3 of 4, what constraints.txt names (PySpark is the largest), and beside it wireproto's own extensions, built from C: takes some minutes"
 	@$(BIN)/python tests/constraints.py --users > $(VENV)/users.txt
-	@$(GOING_ON); $(BIN)/python -m pip install -q --no-deps --no-build-isolation -e . & building=$$!; \
+	@$(GOING_ON); $(BIN)/python -m pip install -q -c constraints.txt --no-deps --no-build-isolation -e . & building=$$!; \
 	  $(BIN)/python -m pip install -c constraints.txt --group dev --group demo -r $(VENV)/users.txt || { kill $$building; exit 1; }; \
 	  wait $$building
 	@echo "make: 4 of 4, PySpark's Python files to byte code"
