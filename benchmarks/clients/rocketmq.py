@@ -31,9 +31,9 @@ QUEUES = 4
 KEY = b"k" * 16
 PEER, JAVA = "rocketmq 0.4", "Java client"
 FULL_JIT = ("-XX:TieredStopAtLevel=4",)  # not in a quick run
-WARM = {"sync": 10_000, "async": 60_000, "batch": 300_000, "pull": 3}
-"""Messages (pull: passes over the topic) before the Java client's clock runs: its compiler has done its work by then."""
-BRIEF = {"sync": 10, "async": 100, "batch": 100, "pull": 0}  # in a quick run, which does not look at the figure
+WARM = {"sync": 10_000, "async": 60_000, "batch": 300_000, "pull": 3, "push": 2}
+"""Messages (pull, push: passes over the topic) before the Java client's clock runs: its compiler has done its work by then."""
+BRIEF = {"sync": 10, "async": 100, "batch": 100, "pull": 0, "push": 0}  # in a quick run, which does not look at the figure
 _numbers = itertools.count()
 
 
@@ -111,6 +111,12 @@ def read(bench: Bench, place: Place, count: int, words: str) -> None:
             JAVA: lambda: vendors("pull", place, count),
         }
         bench.compare(task + words, count, jobs, few={PEER: 3, JAVA: 2}, rates=(JAVA,), measures=BOTH)
+    jobs = {
+        "wireproto": lambda: ours_worked(place, count),
+        PEER: lambda: peer_worked(place, count),
+        JAVA: lambda: vendors("push", place, count),
+    }
+    bench.compare("queue: receive and ack each" + words, count, jobs, few={PEER: 3, JAVA: 2}, measures=BOTH)
 
 
 def vendors(how: str, place: Place, units: int) -> Stretch:
@@ -152,6 +158,17 @@ def ours_send_batch(place: Place, batch: Any, count: int) -> Stretch:
         for number in range(count // 1000):
             producer.send_batch(batch, partition=number % QUEUES)
         producer.flush(60.0)
+    return stretch
+
+
+def ours_worked(place: Place, count: int) -> Stretch:
+    """A new group's only worker, up to its end: by then the offsets of all that was acknowledged are stored."""
+    with Stretch() as stretch, place.client.queue(place.topic, f"bench-{os.getpid()}-{next(_numbers)}") as queue:
+        for _ in range(count):
+            delivery = queue.receive(20.0)
+            assert delivery is not None
+            _ = delivery.value
+            delivery.ack()
     return stretch
 
 
@@ -224,4 +241,27 @@ def peer_pull(place: Place, count: int) -> Stretch:
             found += 1
     consumer.shutdown()
     expect(found, count)
+    return stretch
+
+
+def peer_worked(place: Place, count: int) -> Stretch:
+    """A push consumer, whose callback acknowledges by its end, message by message; one thread, as ours is."""
+    from rocketmq.client import PushConsumer
+
+    consumer = PushConsumer(f"bench-{os.getpid()}-{next(_numbers)}")
+    consumer.set_namesrv_addr(place.names)
+    consumer.set_thread_count(1)
+    consumer.set_message_batch_max_size(1)
+    left, done = itertools.count(1 - count), threading.Event()
+
+    def take(message: Any) -> None:
+        _ = message.body
+        if next(left) == 0:
+            done.set()
+
+    consumer.subscribe(place.topic, take)
+    with Stretch() as stretch:
+        consumer.start()
+        assert done.wait(60.0)
+        consumer.shutdown()
     return stretch

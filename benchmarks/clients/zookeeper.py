@@ -8,6 +8,7 @@ Netty connections: the server's other kind writes once per reply and caps a pipe
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from kazoo.client import KazooClient
+from kazoo.recipe.queue import LockingQueue
 
 import wireproto
 from brokers import ZooKeeper
@@ -33,6 +35,11 @@ RAW, FLOOR = "raw C client", "floor: send, poll, recv"
 Raw = Callable[[str, str, int, int], Stretch]
 AHEAD, VALUE, CHILDREN = 1000, b"x" * 100, 10_000
 CALLS = Sizes(5000, 2000, AHEAD // 5)  # one at a time; five times as many in flight
+MESSAGES = Sizes(2000, 1000, 50)
+DEPTH = 200
+"""Messages that lie in a queue when its worker begins: kazoo lists them all for each that it takes, so that with a deeper one the row
+would be about that; ours lists them once."""
+_numbers = itertools.count()
 
 
 def ours_async(send: Callable[[], Any], calls: int) -> None:
@@ -73,6 +80,7 @@ def tasks(bench: Bench, url: str) -> None:
                     sync(bench, client.tree(), kazoo, top, floor, raw, calls)
                 pipelined(bench, client.tree(), kazoo, top, raw, 5 * calls)
             children(bench, client.tree(), kazoo, top)
+            queue(bench, client, kazoo, top)
         finally:
             kazoo.stop()
             kazoo.close()
@@ -162,6 +170,48 @@ def children(bench: Bench, tree: Any, kazoo: Any, top: str) -> None:
         "kazoo": lambda: repeat(lambda: kazoo.get_children(many), 20),
     }
     row(bench, f"children of a node with {CHILDREN:,}", 20, jobs)
+
+
+def queue(bench: Bench, client: Any, kazoo: Any, top: str) -> None:
+    """Single messages, each acknowledged before the next one; both clients' queues have one layout."""
+    count = bench.units(MESSAGES)
+    jobs: dict[str, Job] = {"wireproto": lambda: ours_worked(client, top, count), "kazoo": lambda: kazoo_worked(client, kazoo, top, count)}
+    bench.compare("queue: receive and ack each", count, jobs, few={"kazoo": 3}, rates=("kazoo",), measures=BOTH)
+
+
+@contextmanager
+def filled(client: Any, top: str, count: int) -> Iterator[list[tuple[str, int]]]:
+    """New queues with so many messages of 100 bytes in all: their paths, and how many each has; in the end all are empty."""
+    found = [(f"{top}/queue-{next(_numbers)}", min(DEPTH, count - begin)) for begin in range(0, count, DEPTH)]
+    for path, depth in found:
+        with client.producer(path) as producer:
+            for _ in range(depth):
+                producer.send(VALUE)
+            producer.flush(60.0)
+    yield found
+    for path, _ in found:
+        expect([client.tree().children(f"{path}/{part}")[0] for part in ("entries", "taken")], [[], []])
+
+
+def ours_worked(client: Any, top: str, count: int) -> Stretch:
+    with filled(client, top, count) as queues, Stretch() as stretch:
+        for path, depth in queues:
+            with client.queue(path, "bench") as worker:
+                for _ in range(depth):
+                    delivery = worker.receive(20.0)
+                    assert delivery.value == VALUE
+                    delivery.ack()
+    return stretch
+
+
+def kazoo_worked(client: Any, kazoo: Any, top: str, count: int) -> Stretch:
+    with filled(client, top, count) as queues, Stretch() as stretch:
+        for path, depth in queues:
+            worker = LockingQueue(kazoo, path)
+            for _ in range(depth):
+                assert worker.get(20.0) == VALUE
+                assert worker.consume()
+    return stretch
 
 
 def row(bench: Bench, task: str, calls: int, jobs: dict[str, Job], rates: Sequence[str] = ()) -> None:

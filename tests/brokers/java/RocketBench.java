@@ -1,5 +1,6 @@
 // RocketMQ's own Java client at work, measured by its own process: CPU time and wall time after a warm-up.
 //   pull  NAMESRV TOPIC GROUP PASSES COUNT    a lite pull consumer over the COUNT messages of a topic, PASSES times before the one that counts
+//   push  NAMESRV TOPIC GROUP PASSES COUNT    the same by a push consumer, whose listener gets one message at a time and acknowledges it
 //   sync | async | batch  NAMESRV TOPIC GROUP WARM COUNT      a producer: one at a time, 200 in flight, 100 in a batch
 // Messages: a key of 16 characters, a body of 100 bytes. Prints {"cpu_us": per message, "wall_us": per message}.
 import java.lang.management.ManagementFactory;
@@ -8,8 +9,11 @@ import java.util.concurrent.*;
 import java.util.concurrent.atomic.*;
 import com.sun.management.OperatingSystemMXBean;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.*;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.*;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.*;
 
 public class RocketBench {
@@ -31,6 +35,7 @@ public class RocketBench {
         try {
             int warm = Integer.parseInt(a[4]), count = Integer.parseInt(a[5]);
             if (a[0].equals("pull")) for (int pass = 0; pass <= warm; pass++) pull(a[1], a[2], a[3] + "-" + pass, count, pass == warm);
+            else if (a[0].equals("push")) for (int pass = 0; pass <= warm; pass++) push(a[1], a[2], a[3] + "-" + pass, count, pass == warm);
             else produce(a[0], a[1], a[2], a[3], warm, count);
         } catch (Throwable why) {
             why.printStackTrace();
@@ -77,6 +82,32 @@ public class RocketBench {
         if (counts && found == count && bytes > 0) tell(count);
         consumer.shutdown();
         return bytes == 0 ? -1 : found;
+    }
+
+    // Up to its shutdown, which stores the offsets of what was acknowledged; one listener at a time, as ours is one thread.
+    static void push(String names, String topic, String group, int count, boolean counts) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        consumer.setNamesrvAddr(names);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setConsumeThreadMin(1);
+        consumer.setConsumeThreadMax(1);
+        consumer.setConsumeMessageBatchMaxSize(1);
+        AtomicLong bytes = new AtomicLong();
+        CountDownLatch left = new CountDownLatch(count);
+        consumer.subscribe(topic, "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages) {
+                bytes.addAndGet(message.getBody().length);
+                left.countDown();
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        begin();
+        consumer.start();
+        boolean all = left.await(60, TimeUnit.SECONDS);
+        consumer.shutdown();
+        if (!all || bytes.get() < 100L * count) throw new IllegalStateException(left.getCount() + " messages of " + count + " are missing");
+        if (counts) tell(count);
     }
 
     static Message message(String topic) {
