@@ -203,7 +203,7 @@ class Delivery:
 
         Args:
             timeout: seconds for the call.
-            wait: return when the broker has confirmed it. All protocols but Pulsar do so always; Pulsar's acknowledgements are otherwise
+            wait: return when the broker has confirmed it. ZooKeeper does so always; Pulsar's and RocketMQ's acknowledgements are otherwise
                 sent in groups (option `ack_group_time`), and `receive`, `flush` or `close` raises the error of one that is refused.
 
         Raises:

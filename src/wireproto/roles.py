@@ -275,7 +275,7 @@ class Consumer(Closing, Protocol):
 
 
 class QueueConsumer(Closing, Protocol):
-    """A worker on a queue: each message is acked or given back; see `Delivery`. Pulsar's has `flush`, too."""
+    """A worker on a queue: each message is acked or given back; see `Delivery`. Pulsar's and RocketMQ's have `flush`, too."""
 
     def receive(self, timeout: float = 1.0) -> Delivery | None:
         """Return the next message, or None when none came within `timeout`.

@@ -95,7 +95,7 @@ def test_a_worker_commits_what_is_new_and_no_more(client: RocketClient, topic: s
             delivery = held[at]
             assert delivery is not None
             assert delivery.value == b"%d" % at
-            delivery.ack()
+            delivery.ack(wait=True)
             commits.append([one.message.commit_offset for one in seen.requests("UpdateConsumerOffset") if one.message.topic == topic])
     assert commits == [[1], [1], [1, 3], [1, 3, 4]]
 

@@ -563,7 +563,7 @@ def test_a_worker_s_messages_from_before_a_reset_are_revoked(client: RocketClien
         assert old is not None
         with pytest.raises(Revoked, match="was set to another offset by an administrator"):
             old.ack()
-        again[-1].ack()
+        again[-1].ack(wait=True)
         assert client.admin().group_positions(group, topic)[topic, 0].offset == 2
 
 

@@ -38,6 +38,7 @@ class Seat:
     consumers: list[Any]
     worker: Any
     deliveries: list[Any]
+    flushed: Any
     reader: Any
     early: Any
     full: Any
@@ -55,15 +56,16 @@ def seat(dial: Callable[..., RocketClient], topic: str, faults: Faults) -> Seat:
         out.send(b"x").position(30.0)
     consumers = [client.consumer(topic, f"c{number}-{topic}") for number in range(5)]
     worker = client.queue(topic, f"w-{topic}")
-    others = [client.queue(topic, f"w{number}-{topic}") for number in range(2)]
+    others = [client.queue(topic, f"w{number}-{topic}", ack_group_time=600.0) for number in range(3)]
     full = dial(buffer_memory=1 << 16).producer(topic)
     full.send(b"y").position(30.0)
     reader = client.reader(topic, start=LATEST)
     deliveries = [one.receive(30.0) for one in others]
+    deliveries[2].ack()
     early = brief.reader(topic)
     brief._options = early.options = replace(brief._options, timeout=LIMIT)  # not before: what is made here may take longer
     faults.drop(None, times=-1)
-    return Seat(client, brief, topic, consumers, worker, deliveries, reader, early, full, full.send(BIG))
+    return Seat(client, brief, topic, consumers, worker, deliveries, others[2].flush, reader, early, full, full.send(BIG))
 
 
 CALLS: dict[str, Callable[[Seat], Call]] = {
@@ -73,7 +75,8 @@ CALLS: dict[str, Callable[[Seat], Call]] = {
     "lag": lambda at: lambda left: at.consumers[2].lag(timeout=left),
     "seek": lambda at: lambda left: at.consumers[3].seek(LATEST, timeout=left),
     "release": lambda at: at.deliveries[0].release,
-    "ack": lambda at: at.deliveries[1].ack,
+    "ack": lambda at: lambda left: at.deliveries[1].ack(left, wait=True),
+    "queue.flush": lambda at: at.flushed,
     "send": lambda at: lambda left: at.full.send(BIG, timeout=left),
     "send_batch": lambda at: lambda left: at.full.send_batch(Columns.from_rows([BIG]), timeout=left),
     "flush": lambda at: at.full.flush,

@@ -61,7 +61,7 @@ class Delivery:
 
         Args:
             timeout: seconds for the call.
-            wait: return when the broker has confirmed it (Pulsar's acknowledgements are sent in groups otherwise).
+            wait: return when the broker has confirmed it (Pulsar's and RocketMQ's acknowledgements are sent in groups otherwise).
 
         Raises:
             UsageError: it was acknowledged or released before. Revoked, which is one: the message was taken away, for another worker, say.
@@ -109,14 +109,14 @@ class Queue(AsyncRole[Any]):
                 yield delivery
 
     async def flush(self, timeout: float = 30.0) -> None:
-        """Send the acknowledgements that are waiting, and wait until the broker has answered them all. Pulsar only.
+        """Send the acknowledgements that are waiting, and wait until the broker has answered them all. Pulsar and RocketMQ.
 
         Args:
             timeout: seconds to wait.
 
         Raises:
-            AsyncUnsupported: the protocol's queue has no flush. PulsarError: the broker refused some, named in the text; those messages are
-            delivered again. TimedOut: some, named in the text, were not answered in time.
+            AsyncUnsupported: the protocol's queue has no flush. BrokerError: the broker refused some, which may be delivered again.
+            Revoked: another member of the group has their queue (RocketMQ). TimedOut: some were not answered in time.
         """
         await self._do("flush", timeout=timeout)
 

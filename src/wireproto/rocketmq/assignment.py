@@ -64,6 +64,7 @@ class Assignment:
         start: where queues without a committed offset begin. facts: as of `fetch.Fetcher`.
         giving_up: called by `look` with a queue that another member gets now; returns the steps of its last commit, which do not fail, or
             None.
+        pausing: called before each wait of `fetching`; what it raises `fetching` raises.
 
     Attributes:
         queues: those that are read. ours: those assigned by the last round.
@@ -87,12 +88,15 @@ class Assignment:
         *,
         facts: bool = False,
         giving_up: Callable[[TopicPartition, Queue], Steps[None] | None] = lambda key, queue: None,
+        pausing: Callable[[], None] = lambda: None,
     ) -> None:
         if named(start) is None:
             PLACES.requests(start, ())  # for its checks
         self.cluster, self.options, self.group, self.start, self.giving_up = cluster, options, group, start, giving_up
+        self._pausing = pausing
         self.retry_topic = f"%RETRY%{group}"
         self.topics = tuple(dict.fromkeys((*topics, self.retry_topic)))
+        self._searched = [topic for topic in self.topics if topic != self.retry_topic]
         self._needed, optional = tuple(topics), frozenset({self.retry_topic}) - set(topics)
         self.places = {topic: OffsetLookup(cluster, topic, group) for topic in self.topics}
         self.given: dict[TopicPartition, int] = {}
@@ -192,9 +196,10 @@ class Assignment:
         if self.uncommitted or self._placing is not None:
             self._place()
         self._begin_round()
-        now = time.monotonic()
-        if any(self.cluster.routes.missing(topic) is not None for topic in self.topics if topic != self.retry_topic):
-            self._missed(now)
+        for topic in self._searched:
+            if self.cluster.routes.missing(topic) is not None:
+                self._missed(time.monotonic())
+                break
         else:
             self.missing_since = None
 
@@ -499,7 +504,9 @@ class Assignment:
         """Commit offsets of our queues, concurrently. until: deadline; None: each broker has the time of `Member.answer_by`."""
         member, asked = self.member, {}
         for key, offset in wanted.items():
-            queue = self.queues[key]
+            queue = self.queues.get(key)
+            if queue is None:  # given up by the owner's thread meanwhile
+                continue
             late = until or member.answer_by(queue.address, NEVER)
             asked[key] = queue, member.offsets.commit(key[0], queue, offset, late)
         done, problems = yield from member.asking(asked, "the commit")
@@ -543,6 +550,7 @@ class Assignment:
         while True:
             self.member.polled()
             self.look()
+            self._pausing()
             soon = time.monotonic() + self.options.max_poll_interval / 3  # notes that the owner is alive while a poll waits
             until = min(deadline, soon) if self._round is not None else min(deadline, soon, self.member.next_look)
             found = yield from self.fetcher.polling(until)

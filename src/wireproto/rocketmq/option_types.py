@@ -66,6 +66,7 @@ class ClientOptions(TypedDict, total=False):
     retry_level: int
     max_attempts: int
     max_unacked: int
+    ack_group_time: float
 
 
 class ProducerOptions(TypedDict, total=False):
@@ -138,6 +139,7 @@ class ConsumerOptions(TypedDict, total=False):
 class QueueOptions(TypedDict, total=False):
     """What `client.queue` takes."""
 
+    ack_group_time: float
     batch_bytes: int
     check_crc: bool
     decompress_limit: int

@@ -71,6 +71,8 @@ class RocketOptions(CommonOptions):
             … 2 h, by its default table), as Java's consumer asks; 1: 1 s, 2: 5 s …; -1: it goes to the dead-letter queue at once.
         max_attempts: how often a released message comes back; the next release puts it into the group's dead-letter queue.
         max_unacked: messages in hand and not ended, above which `receive` waits.
+        ack_group_time: seconds after which a QueueConsumer commits what was acked, one commit a queue; 0: each ack is a commit, and waits
+            for its answer.
     """
 
     PEER_NAMES: ClassVar[Mapping[str, str]] = NAMES
@@ -85,7 +87,7 @@ class RocketOptions(CommonOptions):
         ),
         "reader": (*_READING, "columns", "group"),
         "consumer": (*_READING, *_MEMBER, "columns", "auto_commit", "auto_commit_interval"),
-        "queue": (*_READING, *_MEMBER, "retry_level", "max_attempts", "max_unacked"),
+        "queue": (*_READING, *_MEMBER, "retry_level", "max_attempts", "max_unacked", "ack_group_time"),
     }
 
     header: Literal["json", "binary"] = "json"
@@ -127,6 +129,7 @@ class RocketOptions(CommonOptions):
     retry_level: int = 0
     max_attempts: int = 16
     max_unacked: int = 1000
+    ack_group_time: float = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -138,7 +141,7 @@ class RocketOptions(CommonOptions):
         for name in ("pull_ahead", "batch_bytes", "min_bytes", "batch_size", "max_unacked", "max_message_size", "max_in_flight"):
             if getattr(self, name) < 1:
                 raise OptionError(f"{name} must be at least 1")
-        for name in ("linger", "auto_commit_interval"):
+        for name in ("linger", "auto_commit_interval", "ack_group_time"):
             if getattr(self, name) < 0:
                 raise OptionError(f"{name} cannot be negative")
         if self.check_after is not None and self.check_after < 1:

@@ -2,28 +2,32 @@
 
 A member of a group that reads its share of the topic and of the group's retry topic, and returns one message at a time.
 
-    ack       done: the queue's offset is committed up to the first message that is not done yet
+    ack       done: the queue's offset is committed up to the first message that is not done yet, `ack_group_time` later, so that one commit
+              confirms many acks; at once, and waited for, where the ack waits
     release   a copy is stored to come back later through the retry topic %RETRY%group (36), with one more attempt; the message itself is
               done then. After `max_attempts` it goes to the group's dead-letter queue, %DLQ%group. Where the broker would not keep it (see
               `retries`) it stays in hand, and `release` raises NotRetried
 
 What was delivered and not ended comes again when this member is gone: nothing is lost; what was acked behind an open message may repeat.
-Belongs to one thread at a time.
+Belongs to one thread at a time; the I/O thread's timer commits, and reads `Prefix.done_to` alone. One commit of a queue is in flight at a
+time: brokers may handle two of one connection in another order, and the older offset would stay. A commit that fails for a passing reason
+is repeated for `recovery_timeout`; what keeps acks from being committed is raised once, by `receive`, `flush` or `close`.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from wireproto._net import Event
-from wireproto.errors import Revoked, WireprotoError
+from wireproto.errors import Closed, Revoked, TimedOut, WireprotoError
 from wireproto.flow.ended import ended_before, note_ended, refuse_ended, taken_away
 from wireproto.flow.parting import PartingRole
-from wireproto.net.task import operation
+from wireproto.net.task import NEVER, operation, quick
 from wireproto.position import EARLIEST, TopicPartition
 from wireproto.records import Delivery
 
@@ -34,7 +38,7 @@ from .messages import ConsumerSendMsgBackRequest
 from .retries import Retries
 
 if TYPE_CHECKING:
-    from wireproto.net.task import Steps
+    from wireproto.net.task import Steps, Task
 
     from .cluster import Reply, RocketCluster
     from .fetch import Fetched
@@ -49,12 +53,14 @@ class Prefix:
 
     Attributes:
         done_to: the first offset that is not done; everything before is. fetched: where the next batch begins.
-        saved: the offset that was committed last. done: offsets that are done, behind one that is open. open: offsets in hand, in order.
+        saved: the offset that was committed last. acked: whether a message was acked whose commit nothing waits for.
+        done: offsets that are done, behind one that is open. open: offsets in hand, in order.
     """
 
     done_to: int
     fetched: int
     saved: int
+    acked: bool = False
     done: set[int] = field(default_factory=set)
     open: deque[int] = field(default_factory=deque)
 
@@ -120,7 +126,14 @@ class RocketQueueConsumer(PartingRole):
         self._returning: tuple[Delivery, Held] | None = None  # being returned by `receive`
         self._leaving = Event(cluster.loop)
         self._retries = Retries(cluster, group)
-        self._assignment = Assignment(cluster, (topic,), group, EARLIEST, options, facts=True)
+        self._alone = options.ack_group_time <= 0  # each ack is a commit of its own
+        self._armed = False  # whether the timer of the next group is set
+        self._saving: Task[None] | None = None  # the group that is committed now
+        self._trouble: WireprotoError | None = None  # why the newest group is not committed
+        self._lost: WireprotoError | None = None  # why acks will not be committed any more
+        self._assignment = Assignment(
+            cluster, (topic,), group, EARLIEST, options, facts=True, giving_up=self._giving_up, pausing=self._raise_failure
+        )
 
     @classmethod
     def opening(cls, cluster: RocketCluster, topic: str, group: str, options: RocketOptions) -> Steps[Self]:
@@ -139,6 +152,7 @@ class RocketQueueConsumer(PartingRole):
             BrokerError, TransportError: refused for good, or nothing has worked for `recovery_timeout`.
             TopicNotExist: no name server knows the topic for `recovery_timeout`.
             ProtocolError: what came cannot be decoded; names the position.
+            Revoked, BrokerError, TransportError: earlier acks could not be committed: those messages may come again (raised once).
             ConcurrentUse: another thread is in a call. Closed: the role or the client was closed.
         """
         before, given = self._assignment.fetcher.handing, self._returning
@@ -163,6 +177,7 @@ class RocketQueueConsumer(PartingRole):
         """Return the next message, if it is here and may be delivered."""
         self._assignment.look()
         self._forget()
+        self._raise_failure()
         if not self._ready or len(self._held) >= self.options.max_unacked:
             return None
         self._assignment.member.polled()
@@ -226,31 +241,30 @@ class RocketQueueConsumer(PartingRole):
     def _forget(self) -> None:
         """Drop what belongs to queues that are not assigned any more, were not for a while, or were set to another offset."""
         assignment = self._assignment
+        if not assignment.set_back and not assignment.gone and self._prefixes.keys() <= assignment.queues.keys():
+            return
         set_back, gone = frozenset(assignment.set_back), frozenset(assignment.gone)
         over = set_back | gone
         for key in [key for key in self._prefixes if key not in assignment.queues or key in over]:
             self._ready = deque(item for item in self._ready if item[1].key != key)
+            prefix = self._prefixes[key]
+            if prefix.acked and prefix.done_to > prefix.saved and key not in set_back:
+                self._lost = Revoked(f"{assignment.lost((key,))}: acks are not committed, and their messages come again", partitions=(key,))
             del self._prefixes[key]
         assignment.set_back -= set_back
         assignment.gone -= gone
 
-    @operation
-    def _end(self, delivery: Delivery, acked: bool, timeout: float, wait: bool = False) -> Steps[None]:
-        """Ack or release a message; `Delivery` calls it. Both wait until the broker has answered, so `wait` changes nothing."""
+    def _ending(self, delivery: Delivery, acked: bool, timeout: float, wait: bool = False) -> Steps[None]:
+        """Run `_end` as steps."""
         with self._only:
             deadline = deadline_after(timeout)
             self._assignment.member.polled()
+            if acked and not wait and not self._alone:
+                self._ack_later(delivery)
+                return
             yield from self._assignment.settling(deadline)
-            self._forget()
-            refuse_ended(delivery)
-            if id(delivery) not in self._held:  # a close has let go of it, or a signal handler raised when it had just been ended
-                self._still_open()
-                raise ended_before(delivery)
-            _, held = self._held[id(delivery)]
-            if self._prefixes.get(held.key) is not held.prefix:
-                del self._held[id(delivery)]
-                again = ": the message comes again when it is" if self._assignment.why.get(held.key) == NOT_READ else ""
-                raise taken_away(delivery, Revoked(f"{self._assignment.lost((held.key,))}{again}", partitions=(held.key,)))
+            yield from self._saved_by(deadline)
+            held = self._in_hand(delivery)
             if not acked and not held.sent_back:
                 yield from self._sending_back(held, deadline)
                 held.sent_back = True
@@ -261,6 +275,152 @@ class RocketQueueConsumer(PartingRole):
                 held.prefix.saved = done_to
             del self._held[id(delivery)]
             note_ended(delivery, acked)
+
+    @quick(_ending)
+    def _end(self, delivery: Delivery, acked: bool, timeout: float, wait: bool = False) -> None:
+        """Ack or release a message; `Delivery` calls it."""
+        if not acked or wait or self._alone:
+            self._tasks.drive(self._ending(delivery, acked, timeout, wait), NEVER)
+            return
+        deadline_after(timeout)
+        with self._only:
+            self._assignment.member.polled()
+            self._ack_later(delivery)
+
+    def _in_hand(self, delivery: Delivery) -> Held:
+        """Return what a delivery holds; raises UsageError or Revoked where it is not in hand."""
+        self._forget()
+        refuse_ended(delivery)
+        if id(delivery) not in self._held:  # a close has let go of it, or a signal handler raised when it had just been ended
+            self._still_open()
+            raise ended_before(delivery)
+        _, held = self._held[id(delivery)]
+        if self._prefixes.get(held.key) is not held.prefix:
+            del self._held[id(delivery)]
+            again = ": the message comes again when it is" if self._assignment.why.get(held.key) == NOT_READ else ""
+            raise taken_away(delivery, Revoked(f"{self._assignment.lost((held.key,))}{again}", partitions=(held.key,)))
+        return held
+
+    # acks in groups ----------------------------------------------------------------------------------------------------------------
+
+    def _ack_later(self, delivery: Delivery) -> None:
+        self._assignment.look()
+        held = self._in_hand(delivery)
+        held.prefix.acked = True
+        held.prefix.finish(held.offset)
+        if not self._armed:
+            self._arm()
+        del self._held[id(delivery)]
+        note_ended(delivery, True)
+
+    def _arm(self) -> None:
+        self._cluster.loop.call_at(time.monotonic() + self.options.ack_group_time, self._tick)
+        self._armed = True
+
+    def _tick(self) -> None:
+        """Begin to commit what was acked, unless a group is being committed: its end looks for more. In the I/O thread."""
+        self._armed = False
+        if not self._only.closed and (self._saving is None or self._saving.done):
+            with suppress(Closed):
+                self._saving = self._tasks.spawn(self._grouping(), f"committing acks of group {self.group}")
+
+    def _grouping(self) -> Steps[None]:
+        """Commit what was acked; again later, where a broker is away, or more was acked meanwhile."""
+        try:
+            yield from self._committing(None)
+        except WireprotoError as why:
+            try:
+                self._assignment.pass_over("acks", why)
+            except WireprotoError:
+                self._trouble = why
+                self._assignment.fetcher.wake()
+                return
+        else:
+            self._assignment.transient.over("acks")
+        if self._unsaved() and not self._armed and not self._only.closed:
+            self._arm()
+
+    def _unsaved(self) -> dict[TopicPartition, int]:
+        """Return what is to be committed, by queue that is still ours; nothing where this member has left: others may have read on."""
+        assignment = self._assignment
+        if assignment.member.left:
+            return {}
+        found = {}
+        for key, prefix in list(self._prefixes.items()):
+            ours = key in assignment.queues and key not in assignment.gone and key not in assignment.set_back
+            if ours and prefix.acked and prefix.done_to > prefix.saved:
+                found[key] = prefix.done_to
+        return found
+
+    def _committing(self, until: float | None) -> Steps[None]:
+        """Commit what was acked of all queues. until: deadline; None: as of `Assignment.committing`. Raises the first error."""
+        wanted, prefixes = self._unsaved(), dict(self._prefixes)
+        if not wanted:
+            return
+        done, problem = yield from self._assignment.committing(wanted, until)
+        _save(prefixes, done)
+        if problem is not None:
+            raise problem
+        self._trouble = None
+
+    def _saved_by(self, deadline: float) -> Steps[None]:
+        """Wait until no group is being committed."""
+        saving = self._saving
+        if saving is not None and not saving.done and not (yield saving, deadline):
+            raise TimedOut("earlier acks are being committed", topic=self.topic)
+
+    def _settling(self, deadline: float) -> Steps[None]:
+        """Commit all that was acked, and wait for that; raises why it was not."""
+        yield from self._saved_by(deadline)
+        yield from self._committing(deadline)
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        """Raise, once, why acks were not committed."""
+        failure = self._lost or self._trouble
+        if failure is not None:
+            self._lost = self._trouble = None
+            raise failure
+
+    def _giving_up(self, key: TopicPartition, queue: Queue) -> Steps[None] | None:
+        """Make the steps of the last commit of a queue that another member gets. None: nothing to commit."""
+        prefix = self._prefixes.get(key)
+        if self._alone or prefix is None or not prefix.acked or prefix.done_to <= prefix.saved:
+            return None
+        prefix.saved = prefix.done_to
+        return self._handing_over(key, queue, prefix.done_to)
+
+    def _handing_over(self, key: TopicPartition, queue: Queue, offset: int) -> Steps[None]:
+        """Commit the offset, unless the queue's new owner has committed a later one."""
+        member = self._assignment.member
+        try:
+            yield from self._saved_by(NEVER)
+            until = member.answer_by(queue.address, NEVER)
+            if ((yield from member.offsets.committed(key[0], queue, until)) or 0) < offset:
+                yield from member.offsets.commit(key[0], queue, offset, until)
+        except WireprotoError as why:
+            text = f"{key[0]}[{key[1]}] fell to another member: acks are not committed, and their messages come again: {why}"
+            self._lost = Revoked(text, partitions=(key,))
+
+    @operation
+    def flush(self, timeout: float = 30.0) -> Steps[None]:
+        """Commit what was acked, and wait until the brokers have confirmed all of it.
+
+        What was acked behind a message that is still in hand is confirmed with that one.
+
+        Args:
+            timeout: seconds for the call.
+        Raises:
+            Revoked: a queue fell to another member before its acks were committed: those messages come again.
+            BrokerError, TransportError, TimedOut: a broker refuses, or does not answer; the next group, `flush` or `close` tries again.
+            ConcurrentUse: another thread is in a call. Closed: the role or the client was closed.
+        """
+        with self._only:
+            deadline = deadline_after(timeout)
+            self._assignment.member.polled()
+            yield from self._assignment.settling(deadline)
+            self._forget()
+            yield from self._settling(deadline)
 
     def _sending_back(self, held: Held, until: float) -> Steps[Reply]:
         message = ConsumerSendMsgBackRequest(
@@ -288,10 +448,27 @@ class RocketQueueConsumer(PartingRole):
         self._leaving.set()
 
     def _parting(self, deadline: float) -> Steps[None]:
-        """Leave the group. Messages in hand and not ended come again, to the member that reads their queues next."""
-        self._ready.clear()
-        self._held.clear()
+        """Commit what was acked, and leave the group.
+
+        Messages in hand and not ended come again, to the member that reads their queues next.
+        """
+        problem: WireprotoError | None = None
+        self._assignment.fetcher.close()  # ends the wait of another thread at once
         try:
+            try:
+                yield from self._settling(deadline)
+            except WireprotoError as why:
+                problem = why
+            self._ready.clear()
+            self._held.clear()
             yield from self._assignment.closing(deadline)
         finally:
             self._assignment.end()
+        if problem is not None:
+            raise problem
+
+
+def _save(prefixes: Mapping[TopicPartition, Prefix], done: Mapping[TopicPartition, int]) -> None:
+    """Note which offsets are committed."""
+    for key, offset in done.items():
+        prefixes[key].saved = max(prefixes[key].saved, offset)

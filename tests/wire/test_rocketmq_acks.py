@@ -1,0 +1,198 @@
+"""A worker's acks, which it commits in groups: when they are sent, what is waited for, and what becomes of those that are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from patience import until
+from wireproto.devbroker import Faults
+from wireproto.devbroker.recording import Recording
+from wireproto.errors import OptionError, Revoked, TimedOut, UsageError
+from wireproto.rocketmq.client import RocketClient
+from wireproto.rocketmq.codes import NoPermission
+
+PROTOCOL, BROKER = "rocketmq", {"auto_create": False}
+COMMIT = "UpdateConsumerOffset"
+BUSY, NO_PERMISSION = 2, 16
+LONG = 600.0  # no timer ends within a test
+
+
+def put(client: RocketClient, topic: str, count: int, partition: int | None = None) -> None:
+    with client.producer(topic) as out:
+        for number in range(count):
+            out.send(b"%d" % number, partition=partition)
+
+
+def taken(worker: Any) -> Any:
+    delivery = worker.receive(30.0)
+    assert delivery is not None
+    return delivery
+
+
+def offset(client: RocketClient, group: str, topic: str, partition: int = 0) -> int | None:
+    at = client.admin().group_positions(group, topic).get((topic, partition))
+    return None if at is None else int(at.offset)  # type: ignore[attr-defined]
+
+
+def test_many_acks_are_one_commit(client: RocketClient, topic: str, seen: Recording) -> None:
+    put(client, topic, 50)
+    with client.queue(topic, "g-many", ack_group_time=LONG) as worker:
+        for _ in range(50):
+            taken(worker).ack()
+        assert seen.requests(COMMIT) == []
+        worker.flush()
+        assert offset(client, "g-many", topic) == 50
+    assert [request.message.commit_offset for request in seen.requests(COMMIT)] == [50], "nothing is left for the close"
+
+
+def test_an_ack_is_committed_by_itself_when_its_time_is_over(client: RocketClient, topic: str, seen: Recording) -> None:
+    put(client, topic, 2)
+    with client.queue(topic, "g-timer", ack_group_time=0.05) as worker:
+        for done in (1, 2):
+            taken(worker).ack()
+            seen.wait(COMMIT, done, timeout=30.0)
+            until(lambda done=done: offset(client, "g-timer", topic) == done)
+
+
+def test_only_what_is_before_the_first_open_message_is_committed(client: RocketClient, topic: str) -> None:
+    put(client, topic, 3)
+    with client.queue(topic, "g-open", ack_group_time=LONG) as worker:
+        first, second, third = taken(worker), taken(worker), taken(worker)
+        first.ack()
+        third.ack()
+        worker.flush()
+        assert offset(client, "g-open", topic) == 1
+        second.ack()
+        worker.flush()
+        assert offset(client, "g-open", topic) == 3
+
+
+def test_an_ack_that_waits_is_committed_when_it_returns(client: RocketClient, topic: str) -> None:
+    put(client, topic, 1)
+    with client.queue(topic, "g-wait", ack_group_time=LONG) as worker:
+        taken(worker).ack(wait=True)
+        assert offset(client, "g-wait", topic) == 1
+
+
+def test_an_ack_that_waits_is_not_taken_back_by_a_group_before_it(
+    client: RocketClient, topic: str, seen: Recording, faults: Faults
+) -> None:
+    """A broker may serve the commit that was sent first last."""
+    put(client, topic, 3)
+    with client.queue(topic, "g-order", ack_group_time=0.01) as worker:
+        taken(worker).ack(wait=True)
+        faults.delay(COMMIT, 0.5)
+        taken(worker).ack()
+        seen.wait(COMMIT, 2, timeout=30.0)
+        taken(worker).ack(wait=True)
+        assert [request.message.commit_offset for request in seen.requests(COMMIT)] == [1, 2, 3]
+        until(lambda: worker._saving is None or worker._saving.done)
+        assert offset(client, "g-order", topic) == 3
+
+
+def test_without_groups_each_ack_is_a_commit(client: RocketClient, topic: str, seen: Recording) -> None:
+    put(client, topic, 3)
+    with client.queue(topic, "g-alone", ack_group_time=0) as worker:
+        for done in (1, 2, 3):
+            taken(worker).ack()
+            assert offset(client, "g-alone", topic) == done
+    assert [request.message.commit_offset for request in seen.requests(COMMIT)] == [1, 2, 3]
+
+
+def test_a_close_commits_what_was_acked(client: RocketClient, topic: str) -> None:
+    put(client, topic, 5)
+    with client.queue(topic, "g-close", ack_group_time=LONG) as worker:
+        for _ in range(4):
+            taken(worker).ack()
+    assert offset(client, "g-close", topic) == 4
+
+
+def test_an_ack_is_made_once(client: RocketClient, topic: str) -> None:
+    put(client, topic, 1)
+    with client.queue(topic, "g-once", ack_group_time=LONG) as worker:
+        delivery = taken(worker)
+        delivery.ack()
+        for wait in (False, True):
+            with pytest.raises(UsageError, match="acked or released before"):
+                delivery.ack(wait=wait)
+        with pytest.raises(OptionError):
+            delivery.ack("soon")
+
+
+def test_what_is_refused_for_good_is_raised_once_and_committed_later(
+    client: RocketClient, topic: str, seen: Recording, faults: Faults
+) -> None:
+    put(client, topic, 3)
+    with client.queue(topic, "g-refused", ack_group_time=0.01) as worker:
+        taken(worker).ack(wait=True)
+        faults.error(COMMIT, NO_PERMISSION)
+        delivery = taken(worker)
+        delivery.ack()
+        with pytest.raises(NoPermission):
+            until(lambda: worker.receive(0.05) is None and False)
+        assert offset(client, "g-refused", topic) == 1
+        worker.flush()
+        assert offset(client, "g-refused", topic) == 2
+
+
+def test_a_worker_that_waits_for_messages_meets_a_refusal_at_once(client: RocketClient, topic: str, faults: Faults) -> None:
+    put(client, topic, 2)
+    with client.queue(topic, "g-waiting", ack_group_time=0.2) as worker:
+        taken(worker).ack(wait=True)
+        faults.error(COMMIT, NO_PERMISSION)
+        taken(worker).ack()
+        with pytest.raises(NoPermission):
+            worker.receive(300.0)
+
+
+def test_what_is_refused_for_a_while_is_committed_again(client: RocketClient, topic: str, faults: Faults) -> None:
+    put(client, topic, 2)
+    with client.queue(topic, "g-busy", ack_group_time=0.01) as worker:
+        taken(worker).ack(wait=True)
+        faults.error(COMMIT, BUSY, times=3)
+        taken(worker).ack()
+        until(lambda: worker.receive(0.05) is None and offset(client, "g-busy", topic) == 2)
+
+
+def test_a_flush_without_an_answer_says_so_and_may_be_repeated(client: RocketClient, topic: str, faults: Faults) -> None:
+    put(client, topic, 2)
+    with client.queue(topic, "g-silent", ack_group_time=LONG) as worker:
+        taken(worker).ack(wait=True)
+        taken(worker).ack()
+        faults.drop(COMMIT)
+        with pytest.raises(TimedOut):
+            worker.flush(0.2)
+        worker.flush()
+        assert offset(client, "g-silent", topic) == 2
+
+
+def test_a_queue_that_falls_to_another_member_is_committed_before(client: RocketClient, dial: Callable[..., RocketClient]) -> None:
+    topic, group = "acks-moved", "g-moved"
+    client.admin().create_topic(topic, partitions=2)
+    for partition in (0, 1):
+        put(client, topic, 3, partition)
+    with client.queue(topic, group, ack_group_time=LONG, rebalance_interval=0.2) as worker:
+        for _ in range(6):
+            taken(worker).ack()
+        with dial().queue(topic, group, ack_group_time=LONG, rebalance_interval=0.2):
+            until(lambda: worker.receive(0.05) is None and len(worker._assignment.asked_for()) == 1)
+            gone = ({0, 1} - {key[1] for key in worker._assignment.asked_for()}).pop()
+            until(lambda: offset(client, group, topic, gone) == 3)
+            kept = offset(client, group, topic, 1 - gone)
+            assert kept in (None, 0), "what is still ours waits for its time"
+
+
+def test_acks_of_a_queue_that_was_lost_are_reported(client: RocketClient, topic: str, seen: Recording, faults: Faults) -> None:
+    """The worker was away for `max_poll_interval`: other members may have read on, so that nothing is committed any more."""
+    put(client, topic, 2)
+    worker = client.queue(topic, "g-away", ack_group_time=LONG, max_poll_interval=0.4)
+    delivery = taken(worker)
+    delivery.ack()
+    seen.wait("UnregisterClient", timeout=30.0)
+    with pytest.raises(Revoked, match="max_poll_interval"):
+        worker.receive(0.0)
+    assert seen.requests(COMMIT) == []
+    worker.close()
