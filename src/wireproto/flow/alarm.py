@@ -27,6 +27,11 @@ class Alarm:
         self._lock = BriefLock()
         self._timer: Timer | None = None
 
+    @property
+    def is_set(self) -> bool:
+        """Whether `due` will be called: false from before the call on."""
+        return self._timer is not None
+
     def set(self, when: float) -> None:
         """Call `due` at `when` (seconds of `time.monotonic()`), or sooner; infinity is `stop`."""
         if when == math.inf:

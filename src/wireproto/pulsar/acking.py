@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 
 from wireproto._net import Call
 from wireproto.errors import BufferFull, TimedOut, WireprotoError
-from wireproto.net.retry import Policy, Verdict, verdict
+from wireproto.flow.ack_groups import PAUSE, AckGroups
+from wireproto.net.retry import Verdict, verdict
 from wireproto.net.task import Steps
 
 from . import PulsarApi_pb2 as api
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 
 MOST = 1000
 """Entries of a group."""
-PAUSE = Policy(first=0.1, factor=2.0, ceiling=5.0, jitter=0.2)
-"""How long until a group that was refused, or found no room, is sent again."""
 SHOWN = 10
 """Message ids that an error names of each group."""
 LOOKS = 0.02
@@ -69,7 +68,7 @@ class Acking:
     Attributes:
         waiting: entries with messages that are done, for the next group.
         doubt: whether a signal handler broke into something here.
-        failure: why an acknowledgement was refused, until it has been raised.
+        groups: when the next group is sent, and why earlier ones were refused.
     """
 
     def __init__(
@@ -79,12 +78,10 @@ class Acking:
         self._log = log
         self._stream = stream
         self._hands = hands
-        self._interval = interval
+        self.groups = AckGroups(loop, interval, self.send)
         self._retry_timeout = retry_timeout
         self.waiting: dict[InHand, None] = {}
         self.doubt = False
-        self.failure: WireprotoError | None = None
-        self._armed = False
         self._asked: dict[Call, None] = {}
         self._refused: dict[int, tuple[float, int]] = {}  # by partition: since when, and how often
 
@@ -92,23 +89,14 @@ class Acking:
         """Arm the timer for one more entry that waits, or send at once where the group is full."""
         if len(self.waiting) >= MOST or self.doubt:
             self.send()
-        elif not self._armed:
-            self._arm(self._interval)
+        else:
+            self.groups.more()
 
     def pauses(self) -> None:
         """Raise an earlier failure, and see that what waits is sent in time. Called when the worker is about to wait."""
-        self.raise_failure()
+        self.groups.raise_failure()
         if self.waiting or self.doubt:
             self.more()
-
-    def _arm(self, seconds: float) -> None:
-        self._loop.call_at(time.monotonic() + seconds, self._tick)
-        self._armed = True
-
-    def _tick(self) -> None:
-        """Send the group, since its interval is over. In the I/O thread."""
-        self._armed = False
-        self.send()
 
     def send(self) -> None:
         """Send what waits, for partitions that are open; for others it is sent to the next consumer."""
@@ -154,7 +142,7 @@ class Acking:
                 self._asked.pop(call, None)
         except BufferFull:
             self.waiting.update(dict.fromkeys(entry for entry, _ in entries))
-            self._arm(PAUSE.delay(1))
+            self.groups.again(1)
         except WireprotoError:
             pass  # the connection is lost
 
@@ -208,7 +196,7 @@ class Acking:
         names = _names(part, group.entries)
         self._log.warning(("ack", part.name), "%s[%d]: acks were refused, these messages come again: %s: %s", *part.owner, names, why)
         why.text += f"; not acknowledged, so that they come again: {names}"
-        self.failure = self.failure or why
+        self.groups.refused(part.partition, why)
         hand = self._hands[part.partition]
         for entry, indexes in group.entries:
             hand.refused(entry, indexes)
@@ -218,14 +206,7 @@ class Acking:
     def _again(self, group: Group) -> None:
         """Send a group again that was refused for a passing reason. In the I/O thread."""
         self.waiting.update(dict.fromkeys(entry for entry, _ in group.entries))
-        self._tick()
-
-    def raise_failure(self) -> None:
-        """Raise, once, why an acknowledgement was refused."""
-        failure = self.failure
-        if failure is not None:
-            self.failure = None
-            raise failure
+        self.send()
 
     def _owing(self) -> list[InHand]:
         return [entry for hand in list(self._hands.values()) for entry in list(hand.owing.values())]
@@ -261,7 +242,7 @@ class Acking:
             self.send()
             if not (yield from self._stream.more(deadline)):
                 raise self._late(owing)
-        self.raise_failure()
+        self.groups.raise_failure()
 
     def _late(self, owing: Collection[InHand]) -> TimedOut:
         first = next(iter(owing)).part

@@ -175,7 +175,7 @@ class PulsarQueue(PartingRole):
         self._out = self._stream.poll = None
         try:
             with self._only:
-                if self._next and self._acking.failure is None:
+                if self._next and not self._acking.groups.failed:
                     return self._handed()
             return self._tasks.drive(self.receiving(timeout), NEVER)
         except WireprotoError:
@@ -188,7 +188,7 @@ class PulsarQueue(PartingRole):
         """Run `receive` as steps."""
         with self._only:
             deadline = deadline_after(timeout)
-            self._acking.raise_failure()
+            self._acking.groups.raise_failure()
             while not self._next:
                 got = yield from self._stream.next(deadline, self._acking.pauses)
                 if got is None:

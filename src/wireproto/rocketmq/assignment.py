@@ -504,9 +504,7 @@ class Assignment:
         """Commit offsets of our queues, concurrently. until: deadline; None: each broker has the time of `Member.answer_by`."""
         member, asked = self.member, {}
         for key, offset in wanted.items():
-            queue = self.queues.get(key)
-            if queue is None:  # given up by the owner's thread meanwhile
-                continue
+            queue = self.queues[key]
             late = until or member.answer_by(queue.address, NEVER)
             asked[key] = queue, member.offsets.commit(key[0], queue, offset, late)
         done, problems = yield from member.asking(asked, "the commit")
@@ -515,6 +513,15 @@ class Assignment:
     def lost(self, keys: Iterable[TopicPartition]) -> str:
         """Return a text that says why these queues are not ours, or were not for a while."""
         return ", ".join(f"{key[0]}[{key[1]}] {self.why.get(key, UNKNOWN)}" for key in sorted(keys))
+
+    @property
+    def stale(self) -> bool:
+        """Whether a newer share was computed than the one that `look` has applied, so that queues of ours may be another member's."""
+        return self._round is not None and self._round.done
+
+    def givings(self) -> list[Task[None]]:
+        """Return the last commits of queues that were given up, which are under way."""
+        return list(self._givings.values())
 
     def settling(self, until: float) -> Steps[None]:
         """Wait for a round that is under way, last commits and placings, until the deadline, so that it is known which queues are ours."""

@@ -9,22 +9,25 @@ A member of a group that reads its share of the topic and of the group's retry t
               `retries`) it stays in hand, and `release` raises NotRetried
 
 What was delivered and not ended comes again when this member is gone: nothing is lost; what was acked behind an open message may repeat.
-Belongs to one thread at a time; the I/O thread's timer commits, and reads `Prefix.done_to` alone. One commit of a queue is in flight at a
-time: brokers may handle two of one connection in another order, and the older offset would stay. A commit that fails for a passing reason
-is repeated for `recovery_timeout`; what keeps acks from being committed is raised once, by `receive`, `flush` or `close`.
+Belongs to one thread at a time; the I/O thread commits, and reads `Prefix.done_to` alone. What commits a queue is one task, which the timer
+(`flow.ack_groups`) begins, and an ack that waits, `flush`, `close` and a handing over wait for: so one commit of a queue is in flight at a
+time. Brokers may handle two of one connection in another order, and the older offset would stay. Where other members may have read on
+since, the task reads what is committed, and takes back nothing. A commit that fails for a passing reason is repeated for
+`recovery_timeout`; what keeps acks from being committed is raised once, by `receive`, `flush` or `close`.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from wireproto._net import Event
-from wireproto.errors import Closed, Revoked, TimedOut, WireprotoError
+from wireproto.errors import Closed, Forked, Revoked, TimedOut, WireprotoError
+from wireproto.flow.ack_groups import PAUSE, AckGroups
 from wireproto.flow.ended import ended_before, note_ended, refuse_ended, taken_away
 from wireproto.flow.parting import PartingRole
 from wireproto.net.task import NEVER, operation, quick
@@ -36,6 +39,7 @@ from .assignment import NOT_READ, Assignment
 from .errors import NotRetried
 from .messages import ConsumerSendMsgBackRequest
 from .retries import Retries
+from .transient_errors import away, passes
 
 if TYPE_CHECKING:
     from wireproto.net.task import Steps, Task
@@ -54,6 +58,7 @@ class Prefix:
     Attributes:
         done_to: the first offset that is not done; everything before is. fetched: where the next batch begins.
         saved: the offset that was committed last. acked: whether a message was acked whose commit nothing waits for.
+        failures: commits in a row that failed. given: whether the queue falls to another member, and is committed for the last time.
         done: offsets that are done, behind one that is open. open: offsets in hand, in order.
     """
 
@@ -61,6 +66,8 @@ class Prefix:
     fetched: int
     saved: int
     acked: bool = False
+    failures: int = 0
+    given: bool = False
     done: set[int] = field(default_factory=set)
     open: deque[int] = field(default_factory=deque)
 
@@ -90,6 +97,11 @@ class Prefix:
         if offset >= self.done_to:
             self.done.add(offset)
         self.advance()
+
+    @property
+    def owes(self) -> bool:
+        """Whether messages were acked that are to be committed."""
+        return self.acked and self.done_to > self.saved
 
     def advance(self) -> None:
         """Move `done_to` behind the messages at the front that are done."""
@@ -127,12 +139,9 @@ class RocketQueueConsumer(PartingRole):
         self._leaving = Event(cluster.loop)
         self._retries = Retries(cluster, group)
         self._alone = options.ack_group_time <= 0  # each ack is a commit of its own
-        self._armed = False  # whether the timer of the next group is set
-        self._saving: Task[None] | None = None  # the group that is committed now
-        self._trouble: WireprotoError | None = None  # why the newest group is not committed
-        self._lost: WireprotoError | None = None  # why acks will not be committed any more
+        self._groups = AckGroups(cluster.loop, options.ack_group_time, self._begin_commits)
         self._assignment = Assignment(
-            cluster, (topic,), group, EARLIEST, options, facts=True, giving_up=self._giving_up, pausing=self._raise_failure
+            cluster, (topic,), group, EARLIEST, options, facts=True, giving_up=self._giving_up, pausing=self._groups.raise_failure
         )
 
     @classmethod
@@ -177,7 +186,8 @@ class RocketQueueConsumer(PartingRole):
         """Return the next message, if it is here and may be delivered."""
         self._assignment.look()
         self._forget()
-        self._raise_failure()
+        if self._groups.failed:
+            self._groups.raise_failure()
         if not self._ready or len(self._held) >= self.options.max_unacked:
             return None
         self._assignment.member.polled()
@@ -247,9 +257,8 @@ class RocketQueueConsumer(PartingRole):
         over = set_back | gone
         for key in [key for key in self._prefixes if key not in assignment.queues or key in over]:
             self._ready = deque(item for item in self._ready if item[1].key != key)
-            prefix = self._prefixes[key]
-            if prefix.acked and prefix.done_to > prefix.saved and key not in set_back:
-                self._lost = Revoked(f"{assignment.lost((key,))}: acks are not committed, and their messages come again", partitions=(key,))
+            if key not in set_back:
+                self._report_lost(key, self._prefixes[key], assignment.lost((key,)))
             del self._prefixes[key]
         assignment.set_back -= set_back
         assignment.gone -= gone
@@ -263,16 +272,12 @@ class RocketQueueConsumer(PartingRole):
                 self._ack_later(delivery)
                 return
             yield from self._assignment.settling(deadline)
-            yield from self._saved_by(deadline)
             held = self._in_hand(delivery)
             if not acked and not held.sent_back:
                 yield from self._sending_back(held, deadline)
                 held.sent_back = True
             held.prefix.finish(held.offset)
-            if held.prefix.done_to > held.prefix.saved:
-                done_to = held.prefix.done_to
-                yield from self._assignment.member.offsets.commit(held.key[0], held.queue, done_to, deadline)
-                held.prefix.saved = done_to
+            yield from self._saving(held.key, held.prefix, deadline)
             del self._held[id(delivery)]
             note_ended(delivery, acked)
 
@@ -308,99 +313,146 @@ class RocketQueueConsumer(PartingRole):
         held = self._in_hand(delivery)
         held.prefix.acked = True
         held.prefix.finish(held.offset)
-        if not self._armed:
-            self._arm()
+        self._groups.more()
         del self._held[id(delivery)]
         note_ended(delivery, True)
 
-    def _arm(self) -> None:
-        self._cluster.loop.call_at(time.monotonic() + self.options.ack_group_time, self._tick)
-        self._armed = True
+    def _begin_commits(self) -> None:
+        """Begin to commit what was acked, since the group's time is over. In the I/O thread."""
+        if not self._only.closed:
+            for key, prefix in self._owing():
+                self._commit(key, prefix)
 
-    def _tick(self) -> None:
-        """Begin to commit what was acked, unless a group is being committed: its end looks for more. In the I/O thread."""
-        self._armed = False
-        if not self._only.closed and (self._saving is None or self._saving.done):
-            with suppress(Closed):
-                self._saving = self._tasks.spawn(self._grouping(), f"committing acks of group {self.group}")
+    def _owing(self) -> list[tuple[TopicPartition, Prefix]]:
+        """Return what is to be committed of queues that are ours."""
+        return [(key, prefix) for key, prefix in list(self._prefixes.items()) if prefix.owes and self._ours(key, prefix)]
 
-    def _grouping(self) -> Steps[None]:
-        """Commit what was acked; again later, where a broker is away, or more was acked meanwhile."""
-        try:
-            yield from self._committing(None)
-        except WireprotoError as why:
-            try:
-                self._assignment.pass_over("acks", why)
-            except WireprotoError:
-                self._trouble = why
-                self._assignment.fetcher.wake()
-                return
-        else:
-            self._assignment.transient.over("acks")
-        if self._unsaved() and not self._armed and not self._only.closed:
-            self._arm()
-
-    def _unsaved(self) -> dict[TopicPartition, int]:
-        """Return what is to be committed, by queue that is still ours; nothing where this member has left: others may have read on."""
+    def _ours(self, key: TopicPartition, prefix: Prefix) -> bool:
+        """Return whether what was done of a queue may be committed: no administrator has set it to another offset, and it was not lost."""
         assignment = self._assignment
-        if assignment.member.left:
-            return {}
-        found = {}
-        for key, prefix in list(self._prefixes.items()):
-            ours = key in assignment.queues and key not in assignment.gone and key not in assignment.set_back
-            if ours and prefix.acked and prefix.done_to > prefix.saved:
-                found[key] = prefix.done_to
-        return found
+        if assignment.member.left or key in assignment.set_back or self._prefixes.get(key) is not prefix:
+            return False
+        return key in assignment.queues and key not in assignment.gone
 
-    def _committing(self, until: float | None) -> Steps[None]:
-        """Commit what was acked of all queues. until: deadline; None: as of `Assignment.committing`. Raises the first error."""
-        wanted, prefixes = self._unsaved(), dict(self._prefixes)
-        if not wanted:
-            return
-        done, problem = yield from self._assignment.committing(wanted, until)
-        _save(prefixes, done)
-        if problem is not None:
-            raise problem
-        self._trouble = None
+    def _commit(self, key: TopicPartition, prefix: Prefix, given: Queue | None = None) -> Task[WireprotoError | None]:
+        """Return the task that commits what is done of a queue; begins one where there is none.
 
-    def _saved_by(self, deadline: float) -> Steps[None]:
-        """Wait until no group is being committed."""
-        saving = self._saving
-        if saving is not None and not saving.done and not (yield saving, deadline):
-            raise TimedOut("earlier acks are being committed", topic=self.topic)
+        Args:
+            key: of the queue. prefix: what is done of it. given: the queue, if it falls to another member.
+        """
+        return self._tasks.shared(
+            ("acks", id(prefix)), partial(self._committing, key, prefix, given), f"committing acks of {key[0]}[{key[1]}]"
+        )
+
+    def _committing(self, key: TopicPartition, prefix: Prefix, given: Queue | None) -> Steps[WireprotoError | None]:
+        """Commit what is done of a queue, in the I/O thread; returns why that failed. The next group tries again what may succeed."""
+        assignment, done_to = self._assignment, prefix.done_to
+        queue = assignment.queues.get(key) if given is None else given
+        if queue is None or done_to <= prefix.saved or (given is None and not self._ours(key, prefix)):
+            return None
+        member = assignment.member
+        until = member.answer_by(queue.address, NEVER)
+        try:
+            read_on = given is not None or prefix.failures or assignment.stale  # perhaps, by another member
+            if not read_on or ((yield from member.offsets.committed(key[0], queue, until)) or 0) < done_to:
+                yield from member.offsets.commit(key[0], queue, done_to, until)
+        except (Closed, Forked):
+            raise
+        except WireprotoError as why:
+            if away(why):
+                member.ail(queue.address)
+            if not prefix.given:
+                self._failed(key, prefix, why)
+            return why
+        prefix.saved, prefix.failures = max(prefix.saved, done_to), 0
+        assignment.transient.over(("acks", key))
+        self._groups.settled(key)
+        if prefix.owes and self._ours(key, prefix):
+            self._groups.more()
+        return None
+
+    def _failed(self, key: TopicPartition, prefix: Prefix, why: WireprotoError) -> None:
+        """Have acks committed later that could not be; where that cannot help, keep the error until it is raised. In the I/O thread."""
+        prefix.failures += 1
+        try:
+            self._assignment.pass_over(("acks", key), why)
+        except WireprotoError:
+            if prefix.owes:
+                self._cluster.log.warning(
+                    ("acks", self.group, key), "group %s: acks were refused: %s: %s", self.group, _names(key, prefix), why
+                )
+                why.text += f"; not committed: {_names(key, prefix)}"
+                self._groups.refused(key, why)
+                self._assignment.fetcher.wake()
+        else:
+            if prefix.owes and not self._only.closed:
+                self._groups.again(prefix.failures)
+
+    def _report_lost(self, key: TopicPartition, prefix: Prefix, why: str) -> None:
+        """Have the next call raise that acks of a queue cannot be committed any more; nothing where they are, or still may be."""
+        if prefix.owes and not prefix.given:
+            self._lose(key, prefix, why)
+
+    def _lose(self, key: TopicPartition, prefix: Prefix, why: str) -> None:
+        text = f"{why}; acks are not committed, so that these may come again: {_names(key, prefix)}"
+        self._cluster.log.warning(("acks", self.group, key), "group %s: %s", self.group, text)
+        self._groups.settled(key)  # an earlier error of the same acks
+        self._groups.refused(key, Revoked(text, partitions=(key,)))
+
+    def _saving(self, key: TopicPartition, prefix: Prefix, deadline: float) -> Steps[None]:
+        """Wait until all that is done of a queue is committed; a failure that passes is waited out until the deadline."""
+        done_to, problem = prefix.done_to, None
+        while prefix.saved < done_to:
+            if prefix.given:  # while this role is being closed: that waits for its last commit
+                return
+            if not self._ours(key, prefix):
+                raise Revoked(self._assignment.lost((key,)), partitions=(key,))
+            task = self._commit(key, prefix)
+            if not (yield task, deadline):
+                raise problem or TimedOut(f"no answer to acks, so that these may come again: {_names(key, prefix)}", topic=key[0])
+            problem = task.result()
+            if problem is None:
+                continue
+            self._groups.settled(key)
+            again = time.monotonic() + PAUSE.delay(prefix.failures)
+            if not passes(problem) or again >= deadline:
+                raise problem
+            yield again
 
     def _settling(self, deadline: float) -> Steps[None]:
         """Commit all that was acked, and wait for that; raises why it was not."""
-        yield from self._saved_by(deadline)
-        yield from self._committing(deadline)
-        self._raise_failure()
-
-    def _raise_failure(self) -> None:
-        """Raise, once, why acks were not committed."""
-        failure = self._lost or self._trouble
-        if failure is not None:
-            self._lost = self._trouble = None
-            raise failure
+        for giving in self._assignment.givings():
+            if not (yield giving, deadline):
+                raise TimedOut("no answer to the last acks of a queue that fell to another member", topic=self.topic)
+        owing, problem = self._owing(), None
+        for key, prefix in owing:
+            self._commit(key, prefix)
+        for key, prefix in owing:
+            try:
+                yield from self._saving(key, prefix, deadline)
+            except WireprotoError as why:
+                problem = problem or why
+        if problem is not None:
+            raise problem
+        self._groups.raise_failure()
 
     def _giving_up(self, key: TopicPartition, queue: Queue) -> Steps[None] | None:
         """Make the steps of the last commit of a queue that another member gets. None: nothing to commit."""
         prefix = self._prefixes.get(key)
-        if self._alone or prefix is None or not prefix.acked or prefix.done_to <= prefix.saved:
+        if prefix is None or not prefix.owes:
             return None
-        prefix.saved = prefix.done_to
-        return self._handing_over(key, queue, prefix.done_to)
+        prefix.given = True
+        return self._handing_over(key, queue, prefix)
 
-    def _handing_over(self, key: TopicPartition, queue: Queue, offset: int) -> Steps[None]:
-        """Commit the offset, unless the queue's new owner has committed a later one."""
-        member = self._assignment.member
-        try:
-            yield from self._saved_by(NEVER)
-            until = member.answer_by(queue.address, NEVER)
-            if ((yield from member.offsets.committed(key[0], queue, until)) or 0) < offset:
-                yield from member.offsets.commit(key[0], queue, offset, until)
-        except WireprotoError as why:
-            text = f"{key[0]}[{key[1]}] fell to another member: acks are not committed, and their messages come again: {why}"
-            self._lost = Revoked(text, partitions=(key,))
+    def _handing_over(self, key: TopicPartition, queue: Queue, prefix: Prefix) -> Steps[None]:
+        problem = None
+        for _ in range(2):  # the first may be a commit that was under way
+            if prefix.owes:
+                task = self._commit(key, prefix, queue)
+                yield task
+                problem = task.result()
+        if prefix.owes:
+            self._lose(key, prefix, f"{key[0]}[{key[1]}] fell to another member" + (f": {problem}" if problem is not None else ""))
 
     @operation
     def flush(self, timeout: float = 30.0) -> Steps[None]:
@@ -412,7 +464,8 @@ class RocketQueueConsumer(PartingRole):
             timeout: seconds for the call.
         Raises:
             Revoked: a queue fell to another member before its acks were committed: those messages come again.
-            BrokerError, TransportError, TimedOut: a broker refuses, or does not answer; the next group, `flush` or `close` tries again.
+            BrokerError, TransportError, TimedOut: a broker refuses, or does not answer; the text names the messages that may come again.
+                The next group, `flush` or `close` tries again.
             ConcurrentUse: another thread is in a call. Closed: the role or the client was closed.
         """
         with self._only:
@@ -462,13 +515,17 @@ class RocketQueueConsumer(PartingRole):
             self._ready.clear()
             self._held.clear()
             yield from self._assignment.closing(deadline)
+            for key, prefix in list(self._prefixes.items()):
+                if key not in self._assignment.set_back:
+                    self._report_lost(key, prefix, self._assignment.lost((key,)))
         finally:
+            self._groups.stop()
             self._assignment.end()
         if problem is not None:
             raise problem
+        self._groups.raise_failure()
 
 
-def _save(prefixes: Mapping[TopicPartition, Prefix], done: Mapping[TopicPartition, int]) -> None:
-    """Note which offsets are committed."""
-    for key, offset in done.items():
-        prefixes[key].saved = max(prefixes[key].saved, offset)
+def _names(key: TopicPartition, prefix: Prefix) -> str:
+    """Format which messages of a queue were acked and are not committed."""
+    return f"{key[0]}[{key[1]}] from offset {prefix.saved} on"
