@@ -11,6 +11,7 @@ from patience import until
 from wireproto.devbroker import Faults
 from wireproto.devbroker.recording import Recording
 from wireproto.errors import OptionError, Revoked, TimedOut, UsageError
+from wireproto.position import LATEST
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.codes import NoPermission
 
@@ -195,3 +196,126 @@ def test_acks_of_a_queue_that_was_lost_are_reported(client: RocketClient, topic:
         worker.receive(0.0)
     assert seen.requests(COMMIT) == []
     worker.close()
+
+
+def test_a_release_s_commit_waits_for_a_group_that_began_while_it_was_sent_back(
+    client: RocketClient, topic: str, seen: Recording, faults: Faults
+) -> None:
+    """A broker may serve the commit that was sent first last, and the message that was given back would come twice."""
+    put(client, topic, 3)
+    with client.queue(topic, "g-back", ack_group_time=0.1) as worker:
+        first, second, third = taken(worker), taken(worker), taken(worker)
+        first.ack(wait=True)
+        faults.delay("ConsumerSendMsgBack", 0.6)
+        faults.delay(COMMIT, 1.2)
+        second.ack()
+        third.release()
+        assert [request.message.commit_offset for request in seen.requests(COMMIT)] == [1, 2, 3]
+        assert offset(client, "g-back", topic) == 3
+
+
+@pytest.mark.parametrize("call", ["flush", "close"])
+def test_a_flush_and_a_close_name_what_is_refused_raise_it_once_and_log_it(
+    client: RocketClient, topic: str, faults: Faults, call: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(client, topic, 3)
+    worker = client.queue(topic, f"g-named-{call}", ack_group_time=LONG)
+    taken(worker).ack(wait=True)
+    taken(worker).ack()
+    faults.error(COMMIT, NO_PERMISSION)
+    with pytest.raises(NoPermission, match=rf"not committed: {topic}\[0\] from offset 1 on"):
+        getattr(worker, call)()
+    assert any(f"{topic}[0] from offset 1 on" in record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    if call == "flush":
+        assert taken(worker).value == b"2", "it is not raised again"
+        worker.flush()
+        assert offset(client, "g-named-flush", topic) == 2
+    worker.close()
+
+
+def test_a_flush_waits_out_a_refusal_that_passes(client: RocketClient, topic: str, faults: Faults, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer than the broker is given for one answer."""
+    monkeypatch.setattr("wireproto.rocketmq.member.ASK", 0.2)
+    put(client, topic, 2)
+    with client.queue(topic, "g-passing", ack_group_time=LONG) as worker:
+        taken(worker).ack(wait=True)
+        taken(worker).ack()
+        faults.drop(COMMIT, times=2)
+        worker.flush()
+        assert offset(client, "g-passing", topic) == 2
+
+
+def test_a_group_that_failed_is_committed_again_long_before_the_next_one(client: RocketClient, topic: str, faults: Faults) -> None:
+    put(client, topic, 2)
+    with client.queue(topic, "g-sooner", ack_group_time=LONG) as worker:
+        taken(worker).ack(wait=True)
+        taken(worker).ack()
+        faults.drop(COMMIT)
+        with pytest.raises(TimedOut, match=r"from offset 1 on"):
+            worker.flush(0.2)
+        until(lambda: offset(client, "g-sooner", topic) == 2)
+
+
+def test_each_queue_whose_acks_were_lost_is_reported(client: RocketClient, seen: Recording) -> None:
+    topic = "acks-lost"
+    client.admin().create_topic(topic, partitions=2)
+    for partition in (0, 1):
+        put(client, topic, 1, partition)
+    with client.queue(topic, "g-both", ack_group_time=LONG, max_poll_interval=0.4) as worker:
+        for _ in range(2):
+            taken(worker).ack()
+        seen.wait("UnregisterClient", timeout=30.0)
+        lost = []
+        for call in (lambda: worker.receive(0.0), worker.flush):
+            with pytest.raises(Revoked, match="may come again") as told:
+                call()  # type: ignore[no-untyped-call]
+            lost += told.value.partitions
+        assert sorted(lost) == [(topic, 0), (topic, 1)]
+
+
+def test_a_close_reports_the_acks_of_a_worker_that_had_left(client: RocketClient, topic: str, seen: Recording) -> None:
+    put(client, topic, 1)
+    worker = client.queue(topic, "g-left", ack_group_time=LONG, max_poll_interval=0.4)
+    taken(worker).ack()
+    seen.wait("UnregisterClient", timeout=30.0)
+    with pytest.raises(Revoked, match=rf"{topic}\[0\] from offset 0 on"):
+        worker.close()
+    assert seen.requests(COMMIT) == []
+
+
+def test_a_commit_that_is_repeated_takes_nothing_back(
+    client: RocketClient, dial: Callable[..., RocketClient], topic: str, seen: Recording, faults: Faults
+) -> None:
+    """Another member may have read on meanwhile; here an administrator commits as it would."""
+    put(client, topic, 5)
+    with client.queue(topic, "g-repeat", ack_group_time=LONG) as worker:
+        taken(worker).ack(wait=True)
+        taken(worker).ack()
+        faults.drop(COMMIT)
+        with pytest.raises(TimedOut):
+            worker.flush(0.2)
+        position = next(iter(client.admin().positions(topic, LATEST).values()))
+        dial().admin().commit("g-repeat", {(topic, 0): position})
+        worker.flush()
+        assert offset(client, "g-repeat", topic) == 5
+
+
+def test_a_flush_waits_for_the_last_commit_of_a_queue_that_falls_to_another_member(
+    client: RocketClient, dial: Callable[..., RocketClient], faults: Faults
+) -> None:
+    topic, group = "acks-falling", "g-falling"
+    client.admin().create_topic(topic, partitions=2)
+    for partition in (0, 1):
+        put(client, topic, 3, partition)
+    with client.queue(topic, group, ack_group_time=LONG, rebalance_interval=0.2) as worker:
+        held = [taken(worker) for _ in range(6)]
+        for delivery in held:
+            delivery.ack(wait=delivery.value == b"0")  # whichever queue falls to the other member, acks of it wait
+        faults.delay(COMMIT, 1.5)
+        with dial().queue(topic, group, ack_group_time=LONG, rebalance_interval=0.2):
+            until(lambda: worker.receive(0.05) is None and bool(worker._assignment.givings()))
+            with pytest.raises(TimedOut, match="fell to another member"):
+                worker.flush(0.1)
+            worker.flush()
+            gone = ({0, 1} - {key[1] for key in worker._assignment.asked_for()}).pop()
+            assert offset(client, group, topic, gone) == 3
