@@ -38,6 +38,12 @@ def offset(client: RocketClient, group: str, topic: str, partition: int = 0) -> 
     return None if at is None else int(at.offset)  # type: ignore[attr-defined]
 
 
+def one_at_a_time(seen: Recording) -> bool:
+    """Whether each commit was answered before the next one was sent."""
+    ways = [frame.up for frame in seen.all() if frame.name == COMMIT]
+    return ways == [True, False] * (len(ways) // 2)
+
+
 def test_many_acks_are_one_commit(client: RocketClient, topic: str, seen: Recording) -> None:
     put(client, topic, 50)
     with client.queue(topic, "g-many", ack_group_time=LONG) as worker:
@@ -89,6 +95,7 @@ def test_an_ack_that_waits_is_not_taken_back_by_a_group_before_it(
         taken(worker).ack()
         seen.wait(COMMIT, 2, timeout=30.0)
         taken(worker).ack(wait=True)
+        assert one_at_a_time(seen)
         assert [request.message.commit_offset for request in seen.requests(COMMIT)] == [1, 2, 3]
         assert offset(client, "g-order", topic) == 3
 
@@ -210,6 +217,7 @@ def test_a_release_s_commit_waits_for_a_group_that_began_while_it_was_sent_back(
         faults.delay(COMMIT, 1.2)
         second.ack()
         third.release()
+        assert one_at_a_time(seen)
         assert [request.message.commit_offset for request in seen.requests(COMMIT)] == [1, 2, 3]
         assert offset(client, "g-back", topic) == 3
 
