@@ -284,7 +284,9 @@ class QueueConsumer(Closing, Protocol):
             timeout: seconds to wait for a message.
 
         Raises:
-            BrokerError: an earlier acknowledgement was refused (Pulsar, which sends them in groups), or the broker refuses this consumer.
+            BrokerError: an earlier acknowledgement was refused (Pulsar and RocketMQ send them in groups), or the broker refuses this
+                consumer.
+            Revoked: a queue was lost before what was acknowledged of it was committed (RocketMQ); those messages come again.
             ChecksumMismatch, DecompressionError, Malformed: a message cannot be decoded; the error has its topic, partition and position.
             ConcurrentUse: another thread is in a call of this consumer.
             Closed: the consumer or its client was closed.

@@ -167,8 +167,8 @@ class PulsarQueue(PartingRole):
         Raises:
             ChecksumMismatch, DecompressionError, Malformed: an entry cannot be read; the error has its position. It is given back after a
                 pause, unless the option `on_corrupt` is ``"skip"``.
-            PulsarError: an earlier ack was refused (raised once; those messages are redelivered), the topic is gone, or a broker has
-                refused to open a partition again for the option `timeout`.
+            PulsarError: an earlier ack was refused (raised once a partition; those messages are redelivered), the topic is gone, or a
+                broker has refused to open a partition again for the option `timeout`.
             Closed: the queue was closed. ConcurrentUse: another thread is in a call.
         """
         deadline_after(timeout)

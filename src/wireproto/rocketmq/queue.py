@@ -161,7 +161,7 @@ class RocketQueueConsumer(PartingRole):
             BrokerError, TransportError: refused for good, or nothing has worked for `recovery_timeout`.
             TopicNotExist: no name server knows the topic for `recovery_timeout`.
             ProtocolError: what came cannot be decoded; names the position.
-            Revoked, BrokerError, TransportError: earlier acks could not be committed: those messages may come again (raised once).
+            Revoked, BrokerError, TransportError: earlier acks could not be committed: those messages may come again (raised once a queue).
             ConcurrentUse: another thread is in a call. Closed: the role or the client was closed.
         """
         before, given = self._assignment.fetcher.handing, self._returning
