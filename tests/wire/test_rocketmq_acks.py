@@ -123,7 +123,7 @@ def test_an_ack_is_made_once(client: RocketClient, topic: str) -> None:
         delivery = taken(worker)
         delivery.ack()
         for wait in (False, True):
-            with pytest.raises(UsageError, match="acked or released before"):
+            with pytest.raises(UsageError, match="acknowledged before"):
                 delivery.ack(wait=wait)
         with pytest.raises(OptionError):
             delivery.ack("soon")
@@ -233,7 +233,11 @@ def test_a_flush_and_a_close_name_what_is_refused_raise_it_once_and_log_it(
     faults.error(COMMIT, NO_PERMISSION)
     with pytest.raises(NoPermission, match=rf"not committed: {topic}\[0\] from offset 1 on"):
         getattr(worker, call)()
-    assert any(f"{topic}[0] from offset 1 on" in record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    assert any(
+        f"{topic}[0]: acks are not committed, messages from offset 1 on" in record.getMessage()
+        for record in caplog.records
+        if record.levelname == "WARNING"
+    )
     if call == "flush":
         assert taken(worker).value == b"2", "it is not raised again"
         worker.flush()

@@ -378,9 +378,7 @@ class RocketQueueConsumer(PartingRole):
             self._assignment.pass_over(("acks", key), why)
         except WireprotoError:
             if prefix.owes:
-                self._cluster.log.warning(
-                    ("acks", self.group, key), "group %s: acks were refused: %s: %s", self.group, _names(key, prefix), why
-                )
+                self._warn(key, prefix, str(why))
                 why.text += f"; not committed: {_names(key, prefix)}"
                 self._groups.refused(key, why)
                 self._assignment.fetcher.wake()
@@ -395,9 +393,18 @@ class RocketQueueConsumer(PartingRole):
 
     def _lose(self, key: TopicPartition, prefix: Prefix, why: str) -> None:
         text = f"{why}; acks are not committed, so that these may come again: {_names(key, prefix)}"
-        self._cluster.log.warning(("acks", self.group, key), "group %s: %s", self.group, text)
+        self._warn(key, prefix, why)
         self._groups.settled(key)  # an earlier error of the same acks
         self._groups.refused(key, Revoked(text, partitions=(key,)))
+
+    def _warn(self, key: TopicPartition, prefix: Prefix, why: str) -> None:
+        self._cluster.log.warning(
+            ("acks", self.group, key),
+            "%s[%d]: acks are not committed, messages from offset %d on may come again: %s",
+            *key,
+            prefix.saved,
+            why,
+        )
 
     def _saving(self, key: TopicPartition, prefix: Prefix, deadline: float) -> Steps[None]:
         """Wait until all that is done of a queue is committed; a failure that passes is waited out until the deadline."""
