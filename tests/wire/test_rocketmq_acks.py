@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +13,10 @@ from patience import until
 from wireproto.devbroker import Faults
 from wireproto.devbroker.recording import Recording
 from wireproto.errors import OptionError, Revoked, TimedOut, UsageError
-from wireproto.position import LATEST
+from wireproto.position import EARLIEST, LATEST
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.codes import NoPermission
+from wireproto.rocketmq.messages import InvokeBrokerToResetOffsetRequest
 
 PROTOCOL, BROKER = "rocketmq", {"auto_create": False}
 COMMIT = "UpdateConsumerOffset"
@@ -331,3 +334,79 @@ def test_a_flush_waits_for_the_last_commit_of_a_queue_that_falls_to_another_memb
             worker.flush()
             gone = ({0, 1} - {key[1] for key in worker._assignment.asked_for()}).pop()
             assert offset(client, group, topic, gone) == 3
+
+
+# an administrator's reset beside them -------------------------------------------------------------------------------------------
+
+
+def reset(client: RocketClient, topic: str, group: str, to: int) -> None:
+    request = InvokeBrokerToResetOffsetRequest(topic=topic, group=group, timestamp=0, is_force=True, queue_id=0, offset=to)
+    client.request(request, to=(topic, 0))
+
+
+def test_a_group_in_flight_does_not_undo_a_reset(client: RocketClient, topic: str, seen: Recording, faults: Faults) -> None:
+    """A broker may serve the commit that was sent first last."""
+    put(client, topic, 6)
+    with client.queue(topic, "g-reset", ack_group_time=0.01, pull_suspend=1.0) as worker:
+        for _ in range(3):
+            taken(worker).ack(wait=True)
+        faults.delay(COMMIT, 1.5)
+        taken(worker).ack()
+        seen.wait(COMMIT, 4, timeout=30.0)
+        reset(client, topic, "g-reset", 1)
+        again = [taken(worker)]
+        while again[-1].value != b"1":
+            again.append(taken(worker))
+        assert one_at_a_time(seen)
+        assert [request.message.commit_offset for request in seen.requests(COMMIT)] == [1, 2, 3, 4, 1]
+        assert offset(client, "g-reset", topic) == 1
+
+
+def test_an_automatic_commit_in_flight_does_not_undo_a_reset(client: RocketClient, topic: str, seen: Recording, faults: Faults) -> None:
+    put(client, topic, 6)
+    with client.consumer(topic, "g-auto", auto_commit=True, auto_commit_interval=0.0, pull_suspend=1.0, start=EARLIEST) as consumer:
+        found = [consumer.poll(30.0)]
+        assert found[0] is not None
+        faults.delay(COMMIT, 1.5)
+        consumer.poll(0.0)
+        seen.wait(COMMIT, timeout=30.0)
+        reset(client, topic, "g-auto", 1)
+        until(lambda: (found.append(consumer.poll(0.2)), found[-1] is not None)[1])
+        assert found[-1].values()[0] == b"1"  # type: ignore[union-attr]
+        assert one_at_a_time(seen)
+        assert [request.message.commit_offset for request in seen.requests(COMMIT)][-1] == 1
+        assert offset(client, "g-auto", topic) == 1
+
+
+@pytest.mark.parametrize("role", ["queue", "consumer"])
+def test_a_close_commits_the_offset_that_a_broker_asked_a_member_to_set(client: RocketClient, topic: str, role: str) -> None:
+    """A broker without `useServerSideResetOffset` keeps no such offset itself: it asks the members to commit it."""
+    put(client, topic, 6)
+    if role == "queue":
+        made: Any = client.queue(topic, "g-asked-queue", ack_group_time=LONG)
+        for _ in range(4):
+            taken(made).ack()
+    else:
+        made = client.consumer(topic, "g-asked-consumer", auto_commit=True, auto_commit_interval=LONG, start=EARLIEST)
+        assert made.poll(30.0) is not None
+    (queue,) = (queue for key, queue in made._assignment.queues.items() if key[0] == topic)
+    made._assignment.member.reset({(topic, queue.broker, queue.queue_id): 1})  # as a broker's request does, between two calls
+    made.close()
+    assert offset(client, f"g-asked-{role}", topic) == 1
+
+
+def test_no_group_is_committed_once_a_broker_has_asked_to_set_the_offset(client: RocketClient, topic: str, seen: Recording) -> None:
+    put(client, topic, 6)
+    with client.queue(topic, "g-between", ack_group_time=LONG) as worker:
+        taken(worker).ack(wait=True)
+        taken(worker).ack()
+        (queue,) = (queue for key, queue in worker._assignment.queues.items() if key[0] == topic)
+        worker._assignment.member.reset({(topic, queue.broker, queue.queue_id): 0})
+        due = threading.Event()
+        for step in (worker._begin_commits, due.set):  # as the timer does
+            client.cluster.loop.call_at(time.monotonic(), step)
+        assert due.wait(30.0)
+        assert offset(client, "g-between", topic) == 1
+        assert [request.message.commit_offset for request in seen.requests(COMMIT)] == [1]
+        assert taken(worker).value == b"0"
+        assert [request.message.commit_offset for request in seen.requests(COMMIT)] == [1, 0]

@@ -24,7 +24,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from wireproto.errors import Closed, WireprotoError
+from wireproto.errors import Closed, TimedOut, WireprotoError
 from wireproto.flow.resolve import named
 from wireproto.net.task import NEVER, Steps, Task, after
 from wireproto.position import AtTime, Earliest, Latest, Position, TopicPartition, Where
@@ -70,6 +70,7 @@ class Assignment:
         queues: those that are read. ours: those assigned by the last round.
         given: offsets that `start` names, by queue. why: the reason why what was delivered of a queue cannot be committed any more.
         set_back: queues that an administrator has set: what was delivered of them cannot be committed. The owner removes what it has seen.
+        commits: the owner's newest commit of each queue, in flight or done: set offsets are committed behind it.
         gone: queues that were given up, also those that are assigned again: others may have read them meanwhile. Cleared like `set_back`.
         seen: by queue that is to be ours, since when we know (`time.monotonic()`).
         forgotten: by queue whose broker the name server does not know any more, since when.
@@ -103,6 +104,7 @@ class Assignment:
         self.queues: dict[TopicPartition, Queue] = {}
         self.ours: dict[TopicPartition, Queue] = {}
         self.set_back: set[TopicPartition] = set()
+        self.commits: dict[TopicPartition, Task[Any]] = {}
         self.gone: set[TopicPartition] = set()
         self.why: dict[TopicPartition, str] = {}
         self.missing_since: float | None = None
@@ -486,10 +488,41 @@ class Assignment:
             del self.uncommitted[key]
         wanted = {key: offset for key, offset in self.uncommitted.items() if key in self.queues}
         if wanted and self._placing is None and time.monotonic() >= self._place_at:
-            self._placing = task = self.cluster.tasks.spawn(self.committing(wanted), f"setting group {self.group}")
+            self._placing = task = self.cluster.tasks.spawn(self._setting(wanted), f"setting group {self.group}")
             after(task, self.fetcher.wake)
         if problem is not None:
             self._failed("placing", problem)
+
+    def _setting(self, wanted: Mapping[TopicPartition, int]) -> Steps[Committed]:
+        """Commit set offsets behind the commits in flight: a broker may serve two in either order, and would keep the one from before."""
+        for task in [self.commits[key] for key in wanted if key in self.commits]:
+            yield task
+        return (yield from self.committing(wanted))
+
+    def _setting_last(self, until: float) -> Steps[WireprotoError | None]:
+        """Commit set offsets that are not committed yet, also those that no call has taken in; returns why that failed."""
+        if self.member.left:
+            return None
+        if self._placing is not None and (yield self._placing, until):
+            self._place()
+        wanted = {key: offset for key, offset in self.uncommitted.items() if key in self.queues}
+        wanted |= {key: offset for key in self.queues if (offset := self._asked_to_set(key)) is not None}
+        if not wanted:
+            return None
+        task = self.cluster.tasks.spawn(self._setting(wanted), f"setting group {self.group}")
+        if not (yield task, until):
+            return TimedOut("no answer to the offsets that an administrator has set", topic=self.topics[0])
+        return task.result()[1]
+
+    def _asked_to_set(self, key: TopicPartition) -> int | None:
+        """Return the offset to which a broker's request has set a queue of ours, and which `look` has not taken in."""
+        asked = self.member.resets
+        queue = self.queues.get(key) if asked else None
+        return None if queue is None else asked.get((key[0], queue.broker, queue.queue_id))
+
+    def is_set(self, key: TopicPartition) -> bool:
+        """Return whether an administrator has set a queue to another offset, and the owner has not forgotten what was delivered before."""
+        return key in self.set_back or self._asked_to_set(key) is not None
 
     def pause(self, key: TopicPartition, paused: bool) -> None:
         """Deliver nothing of one of our queues, or deliver again."""
@@ -512,7 +545,7 @@ class Assignment:
 
     def lost(self, keys: Iterable[TopicPartition]) -> str:
         """Return a text that says why these queues are not ours, or were not for a while."""
-        return ", ".join(f"{key[0]}[{key[1]}] {self.why.get(key, UNKNOWN)}" for key in sorted(keys))
+        return ", ".join(f"{key[0]}[{key[1]}] {SET if self.is_set(key) else self.why.get(key, UNKNOWN)}" for key in sorted(keys))
 
     @property
     def stale(self) -> bool:
@@ -571,9 +604,12 @@ class Assignment:
         for giving in [*self._givings.values()]:
             yield giving, until
         try:
+            problem = yield from self._setting_last(until)
             yield from self.member.closing(until)
         finally:
             self.end()
+        if problem is not None:
+            raise problem
 
     def end(self) -> None:
         """Release everything without leaving the group."""

@@ -168,6 +168,7 @@ class RocketConsumer(PartingRole):
             self._last_commit = now
             if wanted := self._unsaved():
                 self._saving = self._tasks.spawn(self._assignment.committing(wanted), f"committing for group {self._assignment.group}")
+                self._assignment.commits |= dict.fromkeys(wanted, self._saving)
 
     def _unsaved(self) -> dict[TopicPartition, int]:
         """Return what can be committed of the assigned queues; nothing where this member has left, so that others may have read on."""

@@ -111,7 +111,7 @@ class Member:
         self._reads = Subscriptions(cluster, group, self.id, topics)
         self.started = time.time()
         self._version = int(self.started * 1000)
-        self._resets: broker_requests.Resets = {}
+        self.resets: broker_requests.Resets = {}
         self._absent = Waits(ABSENT)
         self._box = Mailbox(cluster.loop, handler=self._pushed)
         self._lock = threading.Lock()
@@ -387,15 +387,15 @@ class Member:
     def reset(self, offsets: broker_requests.Resets) -> None:
         """Note offsets to which an administrator has set the group, in the I/O thread."""
         with self._lock:
-            self._resets.update(offsets)
+            self.resets.update(offsets)
         self._wake()
 
     def take_resets(self) -> broker_requests.Resets:
         """Return the offsets that `reset` was called with since the last call."""
-        if not self._resets:
+        if not self.resets:
             return {}
         with self._lock:
-            found, self._resets = self._resets, {}
+            found, self.resets = self.resets, {}
         return found
 
     # shares ------------------------------------------------------------------------------------------------------------------------

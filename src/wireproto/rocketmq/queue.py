@@ -330,7 +330,7 @@ class RocketQueueConsumer(PartingRole):
     def _ours(self, key: TopicPartition, prefix: Prefix) -> bool:
         """Return whether what was done of a queue may be committed: no administrator has set it to another offset, and it was not lost."""
         assignment = self._assignment
-        if assignment.member.left or key in assignment.set_back or self._prefixes.get(key) is not prefix:
+        if assignment.member.left or assignment.is_set(key) or self._prefixes.get(key) is not prefix:
             return False
         return key in assignment.queues and key not in assignment.gone
 
@@ -340,9 +340,10 @@ class RocketQueueConsumer(PartingRole):
         Args:
             key: of the queue. prefix: what is done of it. given: the queue, if it falls to another member.
         """
-        return self._tasks.shared(
+        task = self._assignment.commits[key] = self._tasks.shared(
             ("acks", id(prefix)), partial(self._committing, key, prefix, given), f"committing acks of {key[0]}[{key[1]}]"
         )
+        return task
 
     def _committing(self, key: TopicPartition, prefix: Prefix, given: Queue | None) -> Steps[WireprotoError | None]:
         """Commit what is done of a queue, in the I/O thread; returns why that failed. The next group tries again what may succeed."""
@@ -353,8 +354,12 @@ class RocketQueueConsumer(PartingRole):
         member = assignment.member
         until = member.answer_by(queue.address, NEVER)
         try:
-            read_on = given is not None or prefix.failures or assignment.stale  # perhaps, by another member
-            if not read_on or ((yield from member.offsets.committed(key[0], queue, until)) or 0) < done_to:
+            committed = 0
+            if given is not None or prefix.failures or assignment.stale:  # another member may have read on
+                committed = (yield from member.offsets.committed(key[0], queue, until)) or 0
+                if given is None and not self._ours(key, prefix):
+                    return None
+            if committed < done_to:
                 yield from member.offsets.commit(key[0], queue, done_to, until)
         except (Closed, Forked):
             raise
@@ -446,7 +451,7 @@ class RocketQueueConsumer(PartingRole):
     def _giving_up(self, key: TopicPartition, queue: Queue) -> Steps[None] | None:
         """Make the steps of the last commit of a queue that another member gets. None: nothing to commit."""
         prefix = self._prefixes.get(key)
-        if prefix is None or not prefix.owes:
+        if prefix is None or not prefix.owes or self._assignment.is_set(key):
             return None
         prefix.given = True
         return self._handing_over(key, queue, prefix)
@@ -523,7 +528,7 @@ class RocketQueueConsumer(PartingRole):
             self._held.clear()
             yield from self._assignment.closing(deadline)
             for key, prefix in list(self._prefixes.items()):
-                if key not in self._assignment.set_back:
+                if not self._assignment.is_set(key):
                     self._report_lost(key, prefix, self._assignment.lost((key,)))
         finally:
             self._groups.stop()
