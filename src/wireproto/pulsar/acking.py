@@ -166,8 +166,10 @@ class Acking:
         Args:
             call: of the ACK, done; its context is the `Group`.
         """
-        self._asked.pop(call, None)
-        group: Group = call.context
+        self._take_in(call.context, call)
+        self._asked.pop(call, None)  # last: where a signal handler raises before, the answer is taken in again
+
+    def _take_in(self, group: Group, call: Call) -> None:
         part, frame = group.part, call.frame
         if group.consumer != part.id or frame is None:  # sent again to the consumer that followed, or follows
             return

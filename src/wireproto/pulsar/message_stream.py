@@ -238,7 +238,7 @@ class MessageStream:
             Closed: the role was closed.
         """
         self._still_open()  # a closed mailbox is always ready, and empty
-        if (yield self.box, deadline):
+        if self._came or (yield self.box, deadline):  # `_came`: a signal handler raised while it was sorted
             self._still_open()
             self._drain()
             return True

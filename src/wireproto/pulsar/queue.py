@@ -339,8 +339,12 @@ class PulsarQueue(PartingRole):
 
     def _ack_later(self, entry: InHand, index: int) -> None:
         acking = self._acking
-        self._hands[entry.part.partition].owes(entry, index, acking.waiting)
-        acking.more()
+        try:
+            self._hands[entry.part.partition].owes(entry, index, acking.waiting)
+            acking.more()
+        except BaseException:  # a signal handler's: it may be owed, and not be among those that wait
+            acking.doubt = True
+            raise
 
     @operation
     def flush(self, timeout: float = 30.0) -> Steps[None]:

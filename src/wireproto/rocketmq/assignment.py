@@ -495,8 +495,10 @@ class Assignment:
 
     def _setting(self, wanted: Mapping[TopicPartition, int]) -> Steps[Committed]:
         """Commit set offsets behind the commits in flight: a broker may serve two in either order, and would keep the one from before."""
-        for task in [self.commits[key] for key in wanted if key in self.commits]:
-            yield task
+        for key in wanted:
+            earlier = self.commits.get(key)
+            if earlier is not None:
+                yield earlier
         return (yield from self.committing(wanted))
 
     def _setting_last(self, until: float) -> Steps[WireprotoError | None]:
