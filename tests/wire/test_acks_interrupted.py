@@ -1,18 +1,20 @@
-"""A signal handler that raises, or a fork, while a group of acks is open: what was acked is acknowledged, and nothing else is."""
+"""A signal handler that raises, a fork or a cancellation while a group of acks is open: what was acked is acknowledged, nothing else is."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 
 import wireproto
+import wireproto.aio
 from interrupting import Signal
 from patience import LONG, soon, until
 from wireproto.devbroker import DevBroker
@@ -227,3 +229,49 @@ def test_a_group_whose_time_ends_while_a_child_is_alive_is_committed_by_the_pare
         finally:
             os.close(writing)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+# -- cancelled ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", ["flush", "ack and wait"])
+@pytest.mark.parametrize("protocol", ["pulsar", "rocketmq"])
+def test_a_coroutine_cancelled_while_acks_are_sent_loses_none_and_acknowledges_no_other(protocol: str, call: str) -> None:
+    async def cancelled(turns: int, waiting: Coroutine[Any, Any, None]) -> bool:
+        """Whether it was cancelled after so many turns of the event loop: it may have ended before."""
+        task = asyncio.ensure_future(waiting)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        return task.cancelled()
+
+    async def main(url: str, admin: Any) -> None:
+        async with wireproto.aio.connect(url) as client:
+            for turns in range(30):
+                group = f"{call.replace(' ', '-')}-{turns}"
+                async with client.queue(TOPIC, group, ack_group_time=NEVER_SENT) as worker:
+                    first, second, _ = [await worker.receive(LONG) for _ in range(3)]
+                    assert first is not None
+                    assert second is not None
+                    await first.ack()
+                    if call == "flush":
+                        await second.ack()
+                        broken = await cancelled(turns, worker.flush())
+                    else:
+                        broken = await cancelled(turns, second.ack(wait=True))
+                        with suppress(UsageError):
+                            await second.ack()
+                    assert await asyncio.to_thread(committed, admin, group) in (0, 1, 2)
+                    await worker.flush()
+                    assert await asyncio.to_thread(committed, admin, group) == 2, f"cancelled after {turns} turns"
+                if not broken:
+                    break
+            assert turns > 0
+
+    with DevBroker([protocol]) as broker, wireproto.connect(broker.url(protocol)) as admin:
+        admin.admin().create_topic(TOPIC, partitions=1)
+        with admin.producer(TOPIC) as out:
+            for value in VALUES:
+                out.send(value).position(10.0)
+        asyncio.run(main(broker.url(protocol), admin))
