@@ -16,7 +16,7 @@ from brokers import RocketMQ
 from patience import LONG, until
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.codes import SubscriptionGroupNotExist
-from wireproto.rocketmq.messages import DeleteSubscriptionGroupRequest
+from wireproto.rocketmq.messages import DeleteSubscriptionGroupRequest, InvokeBrokerToResetOffsetRequest
 
 COUNT = 20
 LATER = 600.0
@@ -123,6 +123,29 @@ def test_a_refused_ack_is_raised_once(broker: RocketMQ, topic: str, call: str) -
                 getattr(worker, call)(LONG)
         with suppress(SubscriptionGroupNotExist):  # the close tries again
             worker.close()
+
+
+def test_a_close_commits_what_an_administrator_has_set_and_not_the_acks_from_before(broker: RocketMQ, topic: str) -> None:
+    """These brokers do not store the reset: they ask the members to commit it, which is all that is left of it."""
+    group = f"g-{topic}"
+    with wireproto.connect(broker.url, ack_group_time=LATER) as client:
+        assert isinstance(client, RocketClient)
+        worker = client.queue(topic, group)
+        held = take(worker, COUNT)
+        early = [delivery for delivery in held if int(delivery.value) < 6]  # of both queues: a broker sets only those that have an offset
+        for delivery in early:
+            delivery.ack()
+        worker.flush()
+        for delivery in held:
+            if delivery not in early:
+                delivery.ack()
+        assert committed(broker, topic, group) == 6
+        reset = InvokeBrokerToResetOffsetRequest(topic=topic, group=group, timestamp=0, is_force=True)
+        client.request(reset)
+        until(lambda: len(worker._assignment.member.resets) == 2, "the broker's request has come")
+        worker.close()
+    assert committed(broker, topic, group) == 0
+    assert left(broker, topic, group, COUNT) == {b"%d" % number for number in range(COUNT)}
 
 
 def test_asyncio_has_the_same_groups(broker: RocketMQ, topic: str) -> None:
