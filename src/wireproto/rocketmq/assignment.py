@@ -12,7 +12,8 @@ What takes time runs in tasks of the client, so that queues are read meanwhile a
     a round     computes the share when it is due: begun by the I/O thread when a broker notifies us, by `look` when its time has come
     a taking    looks up where those queues of one broker begin that are assigned and not read yet
     a giving    the last commit of a queue that is assigned to another member now
-    a placing   commits offsets to which an administrator has set the group; their queues are held back until it is answered
+    a placing   commits offsets to which an administrator has set the group, behind the owner's `commits` in flight; their queues are held
+                back until it is answered
 
 `look` takes in their results, in the owner's thread. It may run twice for the same result, since a signal handler may raise anywhere.
 """
