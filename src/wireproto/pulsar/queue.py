@@ -315,6 +315,8 @@ class PulsarQueue(PartingRole):
                 raise ended_before(delivery)
             if index in entry.owed:
                 self._hand(entry.part).owes_not(entry, index)
+            elif entry.key not in self._hand(entry.part).entries:  # a signal handler raised when the broker had just confirmed it
+                raise ended_before(delivery)
             if not done:
                 yield from self._release(entry.part, entry.key, index, deadline)
             elif wait or self._alone:
