@@ -43,7 +43,9 @@ passes that to `verdict`, and sets none of the attributes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self, TypeVar
+
+E = TypeVar("E", bound="WireprotoError")
 
 
 class WireprotoError(Exception):
@@ -134,8 +136,14 @@ class WireprotoError(Exception):
     def __reduce__(self) -> Any:
         return _rebuild, (type(self), self.text, dict(self.__dict__))
 
+    def __copy__(self) -> Self:
+        """Copy the error with its cause, and without its traceback: for each of several callers that raise it."""
+        twin = _rebuild(type(self), self.text, dict(self.__dict__))
+        twin.__cause__ = self.__cause__
+        return twin
 
-def _rebuild(cls: type[WireprotoError], text: str, attributes: dict[str, Any]) -> WireprotoError:
+
+def _rebuild(cls: type[E], text: str, attributes: dict[str, Any]) -> E:
     error = cls.__new__(cls)
     Exception.__init__(error, text)
     error.__dict__.update(attributes)

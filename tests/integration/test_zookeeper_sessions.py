@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,9 +13,10 @@ from typing import Any
 import pytest
 
 import wireproto
+import wireproto.aio
 from brokers import ZooKeeper
 from patience import LATE, LONG, until
-from wireproto.errors import ConnectError, TimedOut, TlsError, TransportError, ValueUnsupported
+from wireproto.errors import ConnectError, Disconnected, TimedOut, TlsError, TransportError, ValueUnsupported
 from wireproto.zookeeper import acl as access
 from wireproto.zookeeper.codes import AuthFailed, EventType, KeeperState, NoAuth, NoNode, SessionExpired
 from wireproto.zookeeper.errors import ConnectionLoss
@@ -55,6 +57,75 @@ def node(dial: Any, request: pytest.FixtureRequest) -> Iterator[str]:
     path = tree.create(f"/s-{time.monotonic_ns()}", b"0")
     yield path
     tree.delete(path, recursive=True)
+
+
+LOST = r"^whether it was done is not known: the answer to setData {}, sent [0-9.]+ s ago, was lost: Disconnected: .*peer 127\.0\.0\.1:"
+
+
+@ONE
+@pytest.mark.parametrize("kept", ["sync", "asyncio"])
+def test_a_write_whose_server_is_killed_names_what_was_lost(broker: ZooKeeper, dial: Any, node: str, kept: str) -> None:
+    async def awaited() -> None:
+        async with wireproto.aio.connect(broker.url) as client:
+            tree = client.tree()
+            await tree.get(node)
+            broker.pause()
+            try:
+                write = asyncio.ensure_future(tree.set(node, b"1"))
+                await asyncio.sleep(0.1)  # it is sent in the first turn
+            finally:
+                broker.kill()
+            try:
+                with pytest.raises(ConnectionLoss, match=LOST.format(node)) as lost:
+                    await write
+                assert isinstance(lost.value.__cause__, Disconnected)
+            finally:
+                broker.start()
+
+    if kept == "asyncio":
+        asyncio.run(awaited())
+        return
+    tree = dial().tree()
+    tree.get(node)
+    broker.pause()
+    try:
+        write = tree.set_async(node, b"1")
+    finally:
+        broker.kill()
+    try:
+        with pytest.raises(ConnectionLoss, match=LOST.format(node)) as lost:
+            write.result(SECONDS)
+        assert isinstance(lost.value.__cause__, Disconnected)
+        with pytest.raises(TimedOut, match=r"^no connection to the ensemble: ") as late:
+            tree.ensure(f"{node}/new", timeout=2.0)
+        assert str(late.value.__cause__) in str(late.value)
+        assert isinstance(late.value.__cause__, TransportError)
+        assert not late.value.doubtful
+    finally:
+        broker.start()
+
+
+@ONE
+def test_a_write_whose_server_is_frozen_names_its_silence(broker: ZooKeeper, dial: Any, node: str) -> None:
+    tree = dial(session_timeout=4.0).tree()
+    out = dial(session_timeout=4.0).producer(f"{node}/jobs", repeat=False)
+    out.send(b"there").position(SECONDS)
+    broker.pause()
+    try:
+        receipt = out.send(b"v")
+        with pytest.raises(TimedOut, match=rf"^no reply in time: setData {node}, sent 0.5 s ago; the server has sent nothing for ") as late:
+            tree.set(node, b"1", timeout=0.5)
+        assert late.value.doubtful
+        silence = r"no byte from the server for [0-9.]+ s, of a session timeout of [0-9.]+ s"
+        with pytest.raises(ConnectionLoss, match=f"setData {node}, .* was lost: Disconnected: {silence}") as lost:
+            tree.set(node, b"2", timeout=SECONDS)
+        assert isinstance(lost.value.__cause__, Disconnected)
+        with pytest.raises(ConnectionLoss, match=rf"the answer to create {node}/jobs/entries/.* was lost: Disconnected: {silence}") as lost:
+            receipt.position(SECONDS)
+        assert isinstance(lost.value.__cause__, Disconnected)
+    finally:
+        broker.resume()
+    out.close()
 
 
 def states(tree: Any) -> tuple[list[State], Callable[..., bool]]:

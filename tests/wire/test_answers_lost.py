@@ -11,7 +11,8 @@ import wireproto
 from patience import LONG
 from pulsar_server import Link, PulsarServer
 from wireproto import aio
-from wireproto.errors import Disconnected, OutcomeUnknown, TimedOut
+from wireproto.devbroker import DevBroker
+from wireproto.errors import Disconnected, OutcomeUnknown, TimedOut, TransportError, WireprotoError
 from wireproto.pulsar import PulsarApi_pb2 as api
 from wireproto.pulsar.codes import TransactionCoordinatorNotFound
 from wireproto.pulsar.coordinators import TransactionId
@@ -125,3 +126,56 @@ def test_a_pulsar_commit_that_goes_on_names_what_it_has_lost() -> None:
 
 def success_of_end(link: Link, ask: Any) -> Any:
     return api.CommandEndTxnResponse(request_id=ask.request_id, txnid_least_bits=5)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "messages"),
+    [
+        ("kafka", ["Produce"]),
+        ("pulsar", ["send"]),
+        ("rocketmq", ["SendMessageV2", "SendBatchMessage"]),
+    ],
+)
+@pytest.mark.parametrize("kept", ["sync", "asyncio"])
+def test_a_record_whose_time_is_over_has_what_it_met_as_its_cause(protocol: str, messages: list[str], kept: str) -> None:
+    """In the error of its receipt or future, and of the flush."""
+
+    def check(raised: pytest.ExceptionInfo[WireprotoError]) -> None:
+        if protocol == "rocketmq":  # it raises what it met itself
+            assert isinstance(raised.value, Disconnected)
+            return
+        assert isinstance(raised.value, TimedOut)
+        assert isinstance(raised.value.__cause__, Disconnected)
+        assert str(raised.value.__cause__) in str(raised.value)
+
+    async def awaited(url: str) -> None:
+        async with aio.connect(url) as client:
+            future = client.producer("t", delivery_timeout=1.0).send(b"v")
+            for _ in range(2):
+                with pytest.raises(TransportError) as late:
+                    await future
+                check(late)
+            out = client.producer("t", delivery_timeout=1.0)
+            out.send(b"v")
+            with pytest.raises(TransportError) as late:
+                await out.flush(LONG)
+            check(late)
+
+    with DevBroker([protocol]) as broker, wireproto.connect(broker.url(protocol)) as client:
+        client.admin().create_topic("t", partitions=1)
+        for message in messages:
+            broker.faults(protocol).lose_reply(message, times=-1)
+        if kept == "asyncio":
+            asyncio.run(awaited(broker.url(protocol)))
+        else:
+            receipt = client.producer("t", delivery_timeout=1.0).send(b"v")
+            for _ in range(2):
+                with pytest.raises(TransportError) as late:
+                    receipt.position(LONG)
+                check(late)
+            out = client.producer("t", delivery_timeout=1.0)
+            out.send(b"v")
+            with pytest.raises(TransportError) as late:
+                out.flush(LONG)
+            check(late)
+        broker.faults(protocol).clear()

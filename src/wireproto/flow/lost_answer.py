@@ -38,11 +38,19 @@ class LostAnswer:
             self.failure, self._sent = why, sent
 
     def __str__(self) -> str:
+        return self._said(str(self.failure))
+
+    @property
+    def text(self) -> str:
+        """The same without the failure's context, such as the peer: for an error that has that context itself."""
+        return self._said("" if self.failure is None else self.failure.text)
+
+    def _said(self, failure: str) -> str:
         why = self.failure
         if why is None:
             return f"each {self._request} that was sent was answered"
         how = "the answer to {}, sent {:.1f} s ago, was lost" if isinstance(why, TransportError) else "{}, sent {:.1f} s ago, was refused"
-        return f"{how.format(self._request, time.monotonic() - self._sent)}: {type(why).__name__}: {why}"
+        return f"{how.format(self._request, time.monotonic() - self._sent)}: {type(why).__name__}: {failure}"
 
     def explain(self, error: E, text: str) -> E:
         """Add `text` and the failure to an error, whose cause it becomes; returns the error. Does nothing where no attempt has failed.

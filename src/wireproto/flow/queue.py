@@ -26,7 +26,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from wireproto._codec import FreeNumbers, QueueCore
-from wireproto.errors import WireprotoError
+from wireproto.errors import TimedOut, WireprotoError
 
 
 class Gate(Enum):
@@ -109,6 +109,13 @@ class PartitionQueue(QueueCore):
     def last_trouble(self, batch: Any) -> str:
         """Return text about the last error while this batch was there, for a TimedOut; often empty."""
         return f"; last trouble: {self.trouble}" if self.trouble is not None and self.troubled_at >= batch.created else ""
+
+    def explain(self, late: TimedOut, batch: Any) -> TimedOut:
+        """Add to a TimedOut the last error while this batch was there, which is its cause then (`last_trouble`); returns the TimedOut."""
+        if named := self.last_trouble(batch):
+            late.text += named
+            late.__cause__ = self.trouble
+        return late
 
     def taking(self) -> list[Any]:
         """Return the batches that take records, oldest first."""

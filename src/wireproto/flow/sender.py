@@ -198,8 +198,8 @@ class Sender(InterruptRecovery, SenderCore):
         began = self._clock()
         for batch in self.hurried(mine):
             if batch.count and not batch.outcome.done and not (yield batch.outcome, deadline):
-                text = f"not all records were acknowledged within {max(deadline - began, 0.0):g} s{batch.queue.last_trouble(batch)}"
-                raise TimedOut(text, topic=topic)
+                text = f"not all records were acknowledged within {max(deadline - began, 0.0):g} s"
+                raise batch.queue.explain(TimedOut(text, topic=topic), batch)
 
     @unbroken
     def hurried(self, mine: Callable[[Any], bool]) -> list[Any]:
@@ -578,12 +578,20 @@ class Sender(InterruptRecovery, SenderCore):
                 if now >= queue.held_until:
                     del self._paused[key]
                     self._due[key] = queue
-        self._fail((batch, self._wire.overdue(batch, batch.queue.last_trouble(batch))) for batch in expired)
+        self._fail((batch, self._late(batch)) for batch in expired)
         try:
             self.drain()
         finally:
             with self._lock:
                 self._wake_at(self.wakeup())
+
+    def _late(self, batch: Any) -> WireprotoError:
+        """Return the error of a batch whose delivery timeout is over; its cause is the last error, where its text names that."""
+        trouble, named = batch.queue.trouble, batch.queue.last_trouble(batch)
+        why: WireprotoError = self._wire.overdue(batch, named)
+        if named and why.text.endswith(named):
+            why.__cause__ = why.__cause__ or trouble
+        return why
 
     def _overdue(self, now: float) -> Iterator[Any]:
         """Take out and yield the batches whose delivery timeout is over, also those in flight. Lock held."""

@@ -168,9 +168,10 @@ class Trial:
 
 
 def tell_before(late: WireprotoError, before: WireprotoError | None) -> None:
-    """Add the failure before it to the text of a TimedOut, so that the cause is known."""
+    """Add the failure before it to the text of a TimedOut, whose cause it is where that has none."""
     if isinstance(late, TimedOut) and before is not None and "last trouble" not in late.text:
         late.text += f"; last trouble: {type(before).__name__}: {before}"
+        late.__cause__ = late.__cause__ or before
 
 
 def run(

@@ -129,8 +129,9 @@ class QueueAdmin(Closing):
         while True:
             try:
                 yield from steps(self._tree.multi)(nodes if bare else [Create(path, acl=acl), *nodes], timeout=deadline - time.monotonic())
-            except ConnectionLoss:  # the repeated request shows whether it was created before the connection was lost
-                uncertain = doubt.there = True
+            except ConnectionLoss as why:  # the repeated request shows whether it was created before the connection was lost
+                doubt.lost(why)
+                uncertain = True
                 continue
             except NodeExists:
                 if not uncertain:

@@ -13,8 +13,8 @@ from ..errors import BrokerError, Disconnected, ProtocolError, TimedOut, Wirepro
 from ..net import retry
 from ..net.task import Steps
 from .codes import error
-from .errors import ConnectionLoss, NotYet
-from .request_path import SETTLE, passing
+from .errors import NotYet, connection_loss, lost_answer
+from .request_path import SETTLE, passing, unanswered
 
 if TYPE_CHECKING:
     from .._net import Call as Sent
@@ -35,7 +35,7 @@ class Call(Generic[T]):
     continues.
     """
 
-    __slots__ = ("_error", "_finish", "_link", "_request", "_sent", "_session_number", "_settled", "_value", "_watching", "_writes")
+    __slots__ = ("_at", "_error", "_finish", "_link", "_request", "_sent", "_session_number", "_settled", "_value", "_watching", "_writes")
 
     def __init__(
         self, link: Link | SessionCalls, request: Request[Any], sent: Sent, finish: Callable[[Any], T] | None, watching: Watching | None
@@ -50,6 +50,7 @@ class Call(Generic[T]):
         self._value: Any = None
         self._error: Exception | None = None
         self._sent = sent
+        self._at = time.monotonic()  # when it was sent
 
     def unordered(self) -> Self:
         """Allow the read to be repeated after a lost connection whatever was written meanwhile; returns the call."""
@@ -142,24 +143,26 @@ class Call(Generic[T]):
         while True:
             sent, events = self._sent, self._link.events
             if not sent.done and not (yield sent, deadline):
-                raise TimedOut("no reply in time", peer=sent.conn.peer, doubtful=not self._request.repeats)
+                raise unanswered(TimedOut("no reply in time", peer=sent.conn.peer), self._request, sent.conn, self._at)
             if not events.mailbox.idle:
                 yield from events.seen(deadline)
             try:
                 return self._answer()
+            except TimedOut as why:
+                raise unanswered(why, self._request, sent.conn, self._at) from why.__cause__
             except (Disconnected, BrokerError) as why:
                 self._judge(why, deadline, failures)
             failures += 1
             if failures > 1:
                 yield min(time.monotonic() + retry.DEFAULT.delay(failures), deadline)
             self._sent = yield from self._link.submitting(self._request, deadline, self._watching, self._session_number, lasting=True)
+            self._at = time.monotonic()
 
     def _judge(self, why: WireprotoError, deadline: float, failures: int) -> None:
         """Decide about a call that was answered with an error, or not at all: raise the error, or send the request again."""
         if isinstance(why, Disconnected):
             if not self._repeats():
-                behind = ", and a write behind it may have taken effect" if self._request.repeats else ""
-                raise ConnectionLoss(f"{self._request.path}: {why.text}{behind}", peer=self._sent.conn.peer) from why
+                raise connection_loss(lost_answer(self._request.what, self._at, why), read=self._request.repeats)
             self._link.lost(self._sent.conn, why)
             self._link.again(why)
         elif not self._repeats() or not self._link.passes(why, deadline, failures):

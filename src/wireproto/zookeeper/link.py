@@ -186,7 +186,7 @@ class Link(RequestPath):
                 ready, last = self._ready, self._last_error
             if not (yield ready, deadline):
                 reason = f": {last}" if last is not None else ""
-                raise TimedOut(f"no connection to the ensemble{reason}")
+                raise TimedOut(f"no connection to the ensemble{reason}") from last
             ready.wait(0.0)
 
     def beginning(self, deadline: float) -> Steps[None]:

@@ -131,7 +131,7 @@ class Liveness:
         now = time.monotonic()
         silent = now - conn.last_read
         if silent > self.session.dead_after:
-            conn.close(f"no byte from the server for {silent:.1f} s")
+            conn.close(f"no byte from the server for {silent:.1f} s, of a session timeout of {self.session.timeout:g} s")
             return
         try:
             conn.context.append(now)

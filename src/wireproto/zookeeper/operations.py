@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from .._codec import ReplyFields
 from ..errors import BrokerError, ValueUnsupported
 from .acl import OPEN
-from .codes import CreateMode, error
+from .codes import CreateMode, error, operation_name
 from .messages import (
     ACL,
     CreateRequest,
@@ -87,6 +87,11 @@ class Request(Generic[T]):
         self.repeats = repeats
         self.absent = absent
         self.leads = takes_leader(code)
+
+    @property
+    def what(self) -> str:
+        """Its operation and node, for errors: "setData /a"."""
+        return f"{operation_name(self.code)} {self.path}".rstrip()
 
 
 def failure(code: int, request: Request[Any], peer: str | None = None) -> BrokerError:

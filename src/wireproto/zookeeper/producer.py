@@ -24,7 +24,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from .._codec import BriefLock
 from ..deadlines import deadline_after
@@ -36,7 +36,7 @@ from ..net.task import NEVER, Steps, after, operation, steps
 from ..position import LogOffset
 from ..records import Headers
 from . import operations as op
-from .errors import ConnectionLoss
+from .errors import UNKNOWN, ConnectionLoss, connection_loss, lost_answer
 from .layout import ENTRIES, TAKEN, entry_prefix, parse, position, queue_path
 from .link import Link
 from .paths import join
@@ -45,10 +45,12 @@ if TYPE_CHECKING:
     from .._net import Call as Sent
     from .._net import Connection
     from ..flow.budget import Budget
+    from ..flow.lost_answer import LostAnswer
     from .messages import ACL
     from .tree import Tree
 
 
+E = TypeVar("E", bound=WireprotoError)
 ROOM = 0.01
 """Seconds between checks whether a connection that had no room for more bytes has room again."""
 ALONE = 3
@@ -68,13 +70,15 @@ class QueueReceipt:
     `_on` is the connection that the message was put on, or was about to be; `_sent` is the engine's call for it.
     """
 
-    __slots__ = ("_on", "_producer", "_request", "_sent", "error", "serial", "size", "where")
+    __slots__ = ("_at", "_lost", "_on", "_producer", "_request", "_sent", "error", "serial", "size", "where")
 
     def __init__(self, producer: QueueProducer, request: op.Request[str]) -> None:
         self._producer = producer
         self._request = request
         self._on: Connection | None = None
         self._sent: Sent | None = None
+        self._at = 0.0  # when that was sent
+        self._lost: LostAnswer | None = None  # what an earlier connection left unanswered
         self.size = len(request.body)
         self.serial = next(_serials)
         self.where: LogOffset | None = None
@@ -94,6 +98,29 @@ class QueueReceipt:
     def _doubtful(self) -> bool:
         """Return whether a signal handler raised in the middle of sending it: inside the engine, where OpenSSL runs handlers."""
         return self._on is not None and (self._sent is None or self._sent.conn is not self._on)
+
+    @property
+    def lost(self) -> LostAnswer | None:
+        """Return the note of the last answer that was lost with its connection, or None."""
+        sent = self._sent
+        why = sent.error if sent is not None and sent.done else None
+        return self._lost if why is None else lost_answer(self._request.what, self._at, why)
+
+    def explain(self, error: E) -> E:
+        """Add to an error that leaves the outcome open what is known of the message, if it was sent; returns the error."""
+        if not self.begun:
+            return error
+        error.doubtful = True
+        sent, before = self._sent, ""
+        if sent is not None and not sent.done:
+            now = time.monotonic()
+            error.text += f": {self._request.what}, sent {now - self._at:.1f} s ago, is not answered"
+            error.text += f"; the server has sent nothing for {now - sent.conn.last_read:.1f} s; {UNKNOWN}"
+            error.with_context(peer=sent.conn.peer)
+            before = "it was sent before"
+        if (lost := self.lost) is not None:
+            lost.explain(error, before or UNKNOWN)
+        return error
 
     def position(self, timeout: float | None = None) -> LogOffset:
         """Wait until the message is in the queue; returns its position, whose offset is the servers' counter.
@@ -281,11 +308,12 @@ class QueueProducer(Sends):
             last = self._unanswered[-1] if self._unanswered else None
         if last is not None:
             try:
-                yield from self.settling(deadline, last)
+                yield from self._settling(deadline, last)
             except WireprotoError as why:
                 if self._link.failure is None:
-                    if isinstance(why, TimedOut):
-                        why.doubtful = self._begun()  # any of those that were to be flushed
+                    with self._lock:
+                        if isinstance(why, TimedOut) and self._unanswered:
+                            self._unanswered[0].explain(why)  # they are sent in order: if it was not, none was
                     raise
                 with self._lock:
                     self._give_up(self._link.failure)  # raised below, unless an earlier failure is
@@ -374,18 +402,13 @@ class QueueProducer(Sends):
             self._collect()
             return len(self._unanswered)
 
-    def _begun(self) -> bool:
-        """Return whether an unanswered message was sent; they are sent in order."""
-        with self._lock:
-            return bool(self._unanswered) and self._unanswered[0].begun
-
     def _give_up(self, why: WireprotoError) -> None:
         """Fail all unanswered messages with `why`. Under the lock."""
         self._unsent.clear()
         while self._unanswered:
             receipt = self._unanswered[0]
             if not receipt.done:
-                self._failed(receipt, copy(why))
+                self._failed(receipt, receipt.explain(copy(why)))
             self._let_go(receipt)
 
     def _pump(self) -> None:
@@ -443,9 +466,10 @@ class QueueProducer(Sends):
             return
         self._lone = first.serial, (self._lone[1] if self._lone[0] == first.serial else 0) + 1
         if self._lone[1] >= ALONE:
-            size = first.size + 8
-            why = f"{ALONE} connections in a row ended at this request of {size} bytes: is it more than the servers' jute.maxbuffer?"
-            self._not_stored(first, ConnectionLoss(f"{self._prefix}: {why}", peer=lost.peer))
+            why = self._lost(first)
+            why.text += f"; {ALONE} connections in a row ended at this request of {first.size + 8} bytes"
+            why.text += ": is it more than the servers' jute.maxbuffer?"
+            self._not_stored(first, why)
 
     def _waits(self, receipt: QueueReceipt, conn: Connection) -> bool:
         """Return whether the message must not be in flight together with the last one that was sent. Under the lock."""
@@ -485,11 +509,18 @@ class QueueProducer(Sends):
     def _post(self, receipt: QueueReceipt, conn: Connection) -> None:
         """Send the message, and note its call: both in C, where no signal handler comes between. Raises Disconnected, BufferFull."""
         self._link.writes += 1
+        again = receipt._sent is not None
+        if again:
+            receipt._lost = receipt.lost
+        else:
+            receipt._at = time.monotonic()
         sending = map(_note_sent, (receipt,), map(conn.post, (receipt._request.code,), (receipt._request.body,)))
         receipt._on = conn
         try:
             any(sending)
             self._last = receipt
+            if again:
+                receipt._at = time.monotonic()
         except WireprotoError:  # nothing was sent
             receipt._on = None
             raise
@@ -534,7 +565,7 @@ class QueueProducer(Sends):
         try:
             yield from self._settling(deadline, until)
         except TimedOut as why:
-            why.doubtful = until.begun
+            until.explain(why)
             raise
 
     def _settling(self, deadline: float, until: QueueReceipt) -> Steps[None]:
@@ -562,10 +593,8 @@ class QueueProducer(Sends):
         """Read the outcome of a message whose call has ended."""
         sent = receipt._sent
         try:
-            if sent is None:
-                raise ConnectionLoss(f"{self._prefix}: a signal handler raised while it was sent")
-            if sent.frame is None:
-                raise ConnectionLoss(f"{self._prefix}: {sent.error}", peer=sent.conn.peer)
+            if sent is None or sent.frame is None:
+                raise self._lost(receipt)
             self._proved = max(self._proved, receipt.size)
             made = self._link.read(receipt._request, sent.frame, sent.conn)
             entry = parse(made.rpartition("/")[2])
@@ -575,6 +604,12 @@ class QueueProducer(Sends):
             self._not_stored(receipt, why)
         except WireprotoError as why:
             self._failed(receipt, why.with_context(topic=self.topic))
+
+    def _lost(self, receipt: QueueReceipt) -> ConnectionLoss:
+        """Return the error of a message whose answer was lost."""
+        if (answer := receipt.lost) is not None:
+            return connection_loss(answer)
+        return ConnectionLoss(f"{UNKNOWN}: a signal handler raised while {receipt._request.what} was sent")
 
     def _not_stored(self, receipt: QueueReceipt, why: WireprotoError) -> None:
         self._failed(receipt, why.with_context(topic=self.topic))

@@ -438,12 +438,13 @@ class QueueWorker(PartingRole):
             while True:
                 try:
                     yield from steps(scope.multi)(work, timeout=deadline - time.monotonic())
-                except ConnectionLoss:
-                    doubt.there = True
+                except ConnectionLoss as why:
+                    doubt.lost(why)
                     continue
                 except SessionExpired:  # the claim went with it, and another worker may have the message
                     self._claims.pop(name, None)
-                    raise self._revoked(delivery, name) from None
+                    revoked = doubt.explain(self._revoked(delivery, name))
+                    raise revoked from revoked.__cause__
                 except (NoNode, BadVersion):
                     self._claims.pop(name, None)
                     if doubt.there:
@@ -489,17 +490,19 @@ class QueueWorker(PartingRole):
                 doubtful too.
         """
         claim = join(self._taken, name)
-        while True:
-            try:
-                if doubtful and not (yield from self._ours(claim, scope, deadline)):
+        with Doubt() as doubt:
+            while True:
+                try:
+                    if doubtful and not (yield from self._ours(claim, scope, deadline)):
+                        return
+                    yield from steps(scope.delete)(claim, timeout=deadline - time.monotonic())
+                except (NoNode, SessionExpired):
                     return
-                yield from steps(scope.delete)(claim, timeout=deadline - time.monotonic())
-            except (NoNode, SessionExpired):
+                except ConnectionLoss as why:
+                    doubt.lost(why)
+                    doubtful = True  # the next attempt shows it: a claim that stays hides the message as long as the session lives
+                    continue
                 return
-            except ConnectionLoss:
-                doubtful = True  # the next attempt shows it: a claim that stays hides the message as long as the session lives
-                continue
-            return
 
 
 def making(tree: Tree, paths: Sequence[str], acl: Sequence[ACL] | None) -> Steps[None]:

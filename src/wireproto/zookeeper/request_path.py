@@ -17,7 +17,7 @@ from ..errors import BrokerError, BufferFull, Disconnected, ProtocolError, Timed
 from ..net import retry
 from ..net.task import Steps
 from .codes import NoNode, SessionClosedRequireSaslAuth, SessionExpired
-from .errors import ConnectionLoss
+from .errors import UNKNOWN, connection_loss, lost_answer
 from .operations import Request, failure
 
 if TYPE_CHECKING:
@@ -39,6 +39,21 @@ SETTLE = 5.0
 def passing(why: WireprotoError) -> bool:
     """Return whether a server's error says "not now": nothing was done, and the same request may succeed later."""
     return isinstance(why, BrokerError) and retry.verdict(why) is not retry.Verdict.NEVER
+
+
+def unanswered(why: TimedOut, request: Request[Any], conn: Connection, sent: float) -> TimedOut:
+    """Name the request that was not answered in time in the error, doubtful if it is a write; returns the error.
+
+    Args:
+        why: the error. request: what was sent. conn: where. sent: when, as `time.monotonic()`; 0.0: not known.
+    """
+    now = time.monotonic()
+    why.text += f": {request.what}" + (f", sent {now - sent:.1f} s ago" if sent else "")
+    why.text += f"; the server has sent nothing for {now - conn.last_read:.1f} s"
+    if not request.repeats:
+        why.text += f"; {UNKNOWN}"
+        why.doubtful = True
+    return why
 
 
 class RequestPath:
@@ -114,7 +129,7 @@ class RequestPath:
                         return request.read(frame)
                     return self.read(request, frame, conn)
             except (ProtocolError, TimedOut, Disconnected, BrokerError) as why:
-                self._judge(request, conn, why, deadline)
+                self._judge(request, conn, why, deadline, asked)
                 trouble = why
         return self.tasks.drive(self.calling(request, deadline, watching, session_number, int(trouble is not None)), deadline + SETTLE)
 
@@ -129,10 +144,11 @@ class RequestPath:
         if session_number == NOW:
             session_number = self.session_number
         while True:
-            asked = time.monotonic()
+            asked = sent = time.monotonic()
             call: Call | None = None
             try:
                 call = yield from self.submitting(request, deadline, watching, session_number)
+                sent = time.monotonic()
                 if not (yield call, deadline):  # one with a watch is not given up: it may yet be set
                     raise TimedOut("no reply in time", peer=call.conn.peer)
                 frame = call.result(0.0)
@@ -145,7 +161,7 @@ class RequestPath:
             except (ProtocolError, TimedOut, Disconnected, BrokerError) as why:
                 if call is None:  # nothing was sent
                     raise
-                self._judge(request, call.conn, why, deadline, failures)
+                self._judge(request, call.conn, why, deadline, sent, failures)
             except BaseException:  # closed, or thrown into: the caller does not wait any more
                 if watching is not None:
                     watching.withdrawn = True
@@ -159,18 +175,17 @@ class RequestPath:
             if failures > 1:  # a request that ends its connection each time must not do so as fast as connections can be opened
                 yield min(time.monotonic() + retry.DEFAULT.delay(failures), deadline)
 
-    def _judge(self, request: Request[Any], conn: Connection, why: WireprotoError, deadline: float, failures: int = 0) -> None:
+    def _judge(self, request: Request[Any], conn: Connection, why: WireprotoError, deadline: float, sent: float, failures: int = 0) -> None:
         """Decide about a request that was sent and failed: raise the error, or return so that it is sent again."""
         if isinstance(why, ProtocolError):  # bytes that are no reply
             conn.close(str(why))
             raise why.with_context(peer=conn.peer) from None
         if isinstance(why, TimedOut):
-            why.doubtful = not request.repeats
-            raise why
+            raise unanswered(why, request, conn, sent)
         if isinstance(why, Disconnected):
             self.lost(conn, why)
             if not request.repeats:
-                raise ConnectionLoss(f"{request.path}: {why.text}", peer=conn.peer) from why
+                raise connection_loss(lost_answer(request.what, sent, why))
             self.again(why)
         elif not self.passes(why, deadline, failures):
             raise why

@@ -390,8 +390,9 @@ class Tree(Closing):
                     yield from self._link.calling(request, deadline)
                 except NotEmpty:
                     yield from self._delete_below(path, deadline, doubt)
-                except ConnectionLoss:
-                    uncertain = doubt.there = True  # the repeated request shows what happened
+                except ConnectionLoss as why:
+                    doubt.lost(why)  # the repeated request shows what happened
+                    uncertain = True
                 except NoNode:
                     if not uncertain:
                         raise
@@ -804,8 +805,8 @@ class Tree(Closing):
                 yield from self._link.calling(request, deadline)
             except NodeExists:
                 return False
-            except ConnectionLoss:
-                doubt.there = True  # the repeated request shows whether it was created
+            except ConnectionLoss as why:
+                doubt.lost(why)  # the repeated request shows whether it was created
             except NoAuth:
                 if (yield from self._there(server_path, deadline)):  # another client was first
                     return False
@@ -842,8 +843,10 @@ class Tree(Closing):
         for node, call in zip(reversed(below[1:]), calls, strict=True):
             try:
                 yield from call.getting(deadline)
-            except (NoNode, ConnectionLoss):
+            except NoNode:
                 continue
+            except ConnectionLoss as why:
+                doubt.lost(why)
             except NotEmpty:
                 if node in closed:
                     raise closed[node] from None
