@@ -17,6 +17,7 @@ import wireproto.aio
 from brokers.proxy import FaultProxy
 from wireproto.devbroker import DevBroker, Faults
 from wireproto.errors import Closed, Disconnected, TimedOut, WireprotoError
+from wireproto.zookeeper.codes import SessionExpired
 from wireproto.zookeeper.errors import ConnectionLoss
 from wireproto.zookeeper.multi import Create, Set
 from wireproto.zookeeper.session import State
@@ -153,6 +154,21 @@ def test_what_times_out_behind_a_lost_answer_names_both(broker: DevBroker, proxy
         call()
     assert late.value.doubtful
     assert isinstance(late.value.__cause__, Disconnected)
+
+
+def test_what_an_expired_session_ends_behind_a_lost_answer_names_it(broker: DevBroker, dial: Any, faults: Faults, node: str) -> None:
+    seen = broker.record("zookeeper")
+    tree = dial().tree()
+    session = tree.session[0]
+    faults.delay("create", 0.0)
+    faults.lose_reply("create")
+    faults.delay("createSession", SHORT)
+    call = beside(lambda: tree.create(f"{node}/a/b", parents=True, timeout=SECONDS))
+    seen.wait("create", 2, timeout=SECONDS)
+    broker.call("zookeeper", "expire", session)
+    with pytest.raises(SessionExpired, match=rf"; {UNKNOWN}create {node}/a{AGO}closed by the peer") as ended:
+        call()
+    check(ended, f"create {node}/a,")
 
 
 def beside(fn: Callable[[], Any]) -> Callable[[], Any]:

@@ -106,7 +106,7 @@ class QueueReceipt:
         why = sent.error if sent is not None and sent.done else None
         return self._lost if why is None else lost_answer(self._request.what, self._at, why)
 
-    def explain(self, error: E) -> E:
+    def _explain(self, error: E) -> E:
         """Add to an error that leaves the outcome open what is known of the message, if it was sent; returns the error."""
         if not self.begun:
             return error
@@ -313,7 +313,7 @@ class QueueProducer(Sends):
                 if self._link.failure is None:
                     with self._lock:
                         if isinstance(why, TimedOut) and self._unanswered:
-                            self._unanswered[0].explain(why)  # they are sent in order: if it was not, none was
+                            self._unanswered[0]._explain(why)  # they are sent in order: if it was not, none was
                     raise
                 with self._lock:
                     self._give_up(self._link.failure)  # raised below, unless an earlier failure is
@@ -408,7 +408,7 @@ class QueueProducer(Sends):
         while self._unanswered:
             receipt = self._unanswered[0]
             if not receipt.done:
-                self._failed(receipt, receipt.explain(copy(why)))
+                self._failed(receipt, receipt._explain(copy(why)))
             self._let_go(receipt)
 
     def _pump(self) -> None:
@@ -565,7 +565,7 @@ class QueueProducer(Sends):
         try:
             yield from self._settling(deadline, until)
         except TimedOut as why:
-            until.explain(why)
+            until._explain(why)
             raise
 
     def _settling(self, deadline: float, until: QueueReceipt) -> Steps[None]:
