@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import protocols
 from .net.patched_threads import refuse_patched_threads
-from .url import parse
+from .url import parse, parse_for
 
 if TYPE_CHECKING:
     from .roles import Client
@@ -23,9 +23,16 @@ def open_client(text: str, options: dict[str, Any]) -> Client:
     return client
 
 
-def make_client(text: str, options: dict[str, Any]) -> Client:
-    """Make a client that is not connected yet, for asyncio. Raises OptionError, UsageError."""
+def make_client(text: str, options: dict[str, Any], protocol: str | None = None) -> Client:
+    """Make a client that is not connected yet, for asyncio.
+
+    Args:
+        text: the URL. options: by name. protocol: the one that the URL must be of; None: any.
+
+    Raises:
+        OptionError: the URL or an option is wrong, or the URL is of another protocol. UsageError: the process's threads are patched.
+    """
     refuse_patched_threads()
-    url = parse(text)
+    url = parse(text) if protocol is None else parse_for(protocol, text, "wireproto.aio")
     client: Client = protocols.find(url.protocol).make(url, options)
     return client

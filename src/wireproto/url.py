@@ -86,18 +86,18 @@ def parse(text: str) -> Url:
     )
 
 
-def parse_for(protocol: str, text: str) -> Url:
+def parse_for(protocol: str, text: str, package: str = "wireproto") -> Url:
     """Parse a URL that must be of one protocol, for that protocol's own `connect`.
 
     Args:
-        protocol: its name. text: the URL.
+        protocol: its name. text: the URL. package: where the `connect` of all protocols is, and beside it the protocol's.
 
     Raises:
         OptionError: see `parse`; or the URL is of another protocol.
     """
     url = parse(text)
     if url.protocol != protocol:
-        raise OptionError(f"wireproto.{protocol}.connect opens {protocol}:// URLs; for a {url.protocol}:// URL use wireproto.connect")
+        raise OptionError(f"{package}.{protocol}.connect opens {protocol}:// URLs; for a {url.protocol}:// URL use {package}.connect")
     return url
 
 

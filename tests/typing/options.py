@@ -9,15 +9,22 @@ from __future__ import annotations
 from typing import Any
 
 import wireproto
+import wireproto.aio.kafka
+import wireproto.aio.pulsar
+import wireproto.aio.rocketmq
+import wireproto.aio.zookeeper
 import wireproto.kafka
 import wireproto.pulsar
 import wireproto.rocketmq
 import wireproto.zookeeper
 from wireproto import Client
+from wireproto.aio import Client as AsyncClient
 from wireproto.kafka.client import KafkaClient
 from wireproto.pulsar.client import PulsarClient
 from wireproto.rocketmq.client import RocketClient
+from wireproto.rocketmq.half import CheckedMessage, Verdict
 from wireproto.zookeeper.client import ZooKeeperClient
+from wireproto.zookeeper.messages import Stat
 
 
 def connecting(more: dict[str, Any]) -> None:
@@ -43,6 +50,53 @@ def connecting_to_one_protocol() -> None:
     wireproto.rocketmq.connect("rocketmq://h", idempotence=True)  # type: ignore[call-arg]
     wireproto.zookeeper.connect("zookeeper://h", group="g")  # type: ignore[call-arg]
     wireproto.connect("kafka://h").consumer("t", "g").rewind()  # type: ignore[attr-defined]
+
+
+async def check(message: CheckedMessage) -> Verdict | None:
+    return "commit" if message.key else None
+
+
+async def wrong_check(message: CheckedMessage) -> int:
+    return len(message.value or b"")
+
+
+async def awaiting_one_protocol() -> None:
+    async with wireproto.aio.kafka.connect("kafka://h", session_timeout=6) as of_kafka:
+        client: AsyncClient = of_kafka
+        await client.admin().list_topics()
+        sizes: dict[tuple[str, int], int] = await of_kafka.admin().sizes(["t"])
+        of_kafka.producer("t", acks=-1, partitioner=lambda key, count: sizes["t", 0])
+        await of_kafka.consumer("t", "g", on_assigned=print).rewind()
+        async with of_kafka.transactions("name", transaction_timeout=5.0).begin() as turn:
+            await turn.send(b"v", topic="t")
+        of_kafka.producer("t", hashing="java")  # type: ignore[call-arg]
+        of_kafka.reader("t", session_timeout=6)  # type: ignore[call-arg]
+        of_kafka.consumer("t", "g", on_assigned=5)  # type: ignore[arg-type]
+        await of_kafka.admin().brokers()  # type: ignore[attr-defined]
+    async with wireproto.aio.pulsar.connect("pulsar://h", receive_memory=1 << 20) as of_pulsar:
+        await of_pulsar.queue("t", "g", mode="key-shared").receive(1.0)
+        await of_pulsar.admin().ledgers("t")
+        of_pulsar.producer("t", acks="all")  # type: ignore[call-arg]
+        of_pulsar.consumer("t", "g", mode="exclusiv")  # type: ignore[arg-type]
+    async with wireproto.aio.rocketmq.connect("rocketmq://h", header="binary") as of_rocketmq:
+        of_rocketmq.transactional("g", check, check_after=60)
+        of_rocketmq.transactional("g", lambda message: None)
+        of_rocketmq.transactional("g", wrong_check)  # type: ignore[arg-type]
+        of_rocketmq.transactional("g", check, linger=0.5)  # type: ignore[call-arg]
+        of_rocketmq.reader("t", max_unacked=2)  # type: ignore[call-arg]
+        names: dict[str, str | None] = await of_rocketmq.admin().brokers()
+        print(names)
+    async with wireproto.aio.zookeeper.connect("zookeeper://h") as of_zookeeper:
+        data, stat = await of_zookeeper.tree().get("/a", watch=of_zookeeper.tree().watch())
+        told: tuple[bytes | None, Stat] = data, stat
+        await of_zookeeper.tree().set("/a", told[0], version=stat.version)
+        await of_zookeeper.tree().set("/a", 5)  # type: ignore[arg-type]
+        await of_zookeeper.tree().set("/a", b"", versio=5)  # type: ignore[call-arg]
+        of_zookeeper.queue("t", priority="high")  # type: ignore[call-arg]
+    wireproto.aio.kafka.connect("kafka://h", header="binary")  # type: ignore[call-arg]
+    wireproto.aio.pulsar.connect("pulsar://h", acks=1)  # type: ignore[call-arg]
+    wireproto.aio.rocketmq.connect("rocketmq://h", idempotence=True)  # type: ignore[call-arg]
+    wireproto.aio.zookeeper.connect("zookeeper://h", group="g")  # type: ignore[call-arg]
 
 
 def any_client(client: Client, more: dict[str, Any]) -> None:

@@ -14,11 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from wireproto._connect import make_client
-from wireproto.errors import UsageError
-from wireproto.net.runtime import ClientBase
-
-from .client import Client
+from .client import Client, open_client
 from .producer import Producer
 from .queue import Delivery, Queue
 from .roles import Admin, Consumer, Reader
@@ -53,7 +49,4 @@ def connect(url: str, **options: Any) -> Client:
     Raises:
         OptionError: the URL or an option is wrong. UsageError: the protocol's client cannot be run by an event loop.
     """
-    made = make_client(url, options)
-    if not isinstance(made, ClientBase):
-        raise UsageError(f"{type(made).__name__} has no engine that an event loop could drive")
-    return Client(made)
+    return open_client(Client, url, options)

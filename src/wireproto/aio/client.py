@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from weakref import WeakSet
 
+from wireproto._connect import make_client
 from wireproto.deadlines import NEVER, deadline_after
-from wireproto.errors import AsyncUnsupported, Closed, RoleUnsupported, TimedOut, WireprotoError
+from wireproto.errors import AsyncUnsupported, Closed, RoleUnsupported, TimedOut, UsageError, WireprotoError
 from wireproto.net.runtime import ClientBase
 from wireproto.net.task import Steps, is_async, steps_of
 from wireproto.position import EARLIEST, Where
@@ -29,6 +30,8 @@ from .transactional import Check, Transactional
 from .transactions import Transactions
 from .tree import Tree
 
+C = TypeVar("C", bound="Client")
+
 
 class Client:
     """A client for asyncio, made by `wireproto.aio.connect`: ``async with wireproto.aio.connect(url) as client``.
@@ -37,6 +40,9 @@ class Client:
     `wireproto.roles.Client`) is raised at the role's first use, or by ``async with`` or ``await`` of the role. An unknown role or option
     may be raised at once.
     """
+
+    _admin: type[Admin] = Admin
+    _tree: type[Tree] = Tree
 
     def __init__(self, made: ClientBase[Any]) -> None:
         self._made = made
@@ -213,7 +219,7 @@ class Client:
             RoleUnsupported: the protocol has none. Closed: the client was closed.
         """
         plain = self._made.tree()  # type: ignore[attr-defined]
-        role: Tree = self._weak_role(Tree, "tree", plain, plain)
+        role: Tree = self._weak_role(self._tree, "tree", plain, plain)
         return role
 
     def admin(self) -> Admin:
@@ -222,7 +228,8 @@ class Client:
         Raises:
             Closed: the client was closed.
         """
-        role: Admin = self._weak_role(Admin, "admin", self._made.admin())  # type: ignore[attr-defined]
+        plain = self._made.admin()  # type: ignore[attr-defined]
+        role: Admin = self._weak_role(self._admin, "admin", plain, plain)
         return role
 
     async def request(self, message: Any, *, timeout: float = 30.0, **how: Any) -> Any:
@@ -292,6 +299,21 @@ class Client:
                 self._made.close()
         if first is not None:
             raise first
+
+
+def open_client(kind: type[C], url: str, options: dict[str, Any], protocol: str | None = None) -> C:
+    """Make the client of a URL, for each `connect` of this package.
+
+    Args:
+        kind: its class. url, options: see `wireproto.aio.connect`. protocol: the one that the URL must be of; None: any.
+
+    Raises:
+        OptionError: the URL or an option is wrong. UsageError: the protocol's client cannot be run by an event loop.
+    """
+    made = make_client(url, options, protocol)
+    if not isinstance(made, ClientBase):
+        raise UsageError(f"{type(made).__name__} has no engine that an event loop could drive")
+    return kind(made)
 
 
 def _made(role: Any) -> Steps[Any]:

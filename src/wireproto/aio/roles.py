@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Mapping
-from typing import Any, Generic, Self, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from wireproto.deadlines import NEVER, deadline_after
 from wireproto.errors import AsyncUnsupported, BrokerError, Closed, TimedOut
@@ -347,7 +348,21 @@ class Consumer(Reading[Any]):
 
 
 class Admin(AsyncRole[Any]):
-    """An admin; see `wireproto.roles.Admin`. `more` arguments are the protocol's own, as of its synchronous admin."""
+    """An admin; see `wireproto.roles.Admin`. `more` arguments are the protocol's own, as of its synchronous admin.
+
+    The protocol's own calls are there too; `wireproto.aio.kafka` and its siblings have their types.
+    """
+
+    def __init__(self, host: Host, what: str, make: Callable[[], Steps[Any]], forget: Callable[[Any], object], plain: Any) -> None:
+        super().__init__(host, what, make, forget)
+        self._plain = plain
+
+    if not TYPE_CHECKING:  # or any name would be one of an admin
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") or steps_of(getattr(self._plain, name)) is None:
+                raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+            return partial(self._do, name)
 
     async def list_topics(self, *, timeout: float = 30.0) -> list[str]:
         """Return the names of all topics, without the brokers' internal ones.

@@ -156,16 +156,16 @@ class Tree(AsyncRole[Any]):
         """
         return Events(self, path, recursive)
 
-    def session_scope(self) -> Tree:
+    def session_scope(self) -> Self:
         """Return this tree bound to the current session, like the synchronous tree's `session_scope`."""
         return self._over(self._plain.session_scope())
 
-    def any_session(self) -> Tree:
+    def any_session(self) -> Self:
         """Return this tree for whichever session there is, like the synchronous tree's `any_session`."""
         return self._over(self._plain.any_session())
 
-    def _over(self, plain: Any) -> Tree:
-        return Tree(self._host, self._what, partial(self._making, plain), self._forget, plain)
+    def _over(self, plain: Any) -> Self:
+        return type(self)(self._host, self._what, partial(self._making, plain), self._forget, plain)
 
     def _making(self, plain: Any) -> Steps[Any]:
         yield from self._make()
