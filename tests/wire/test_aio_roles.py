@@ -83,7 +83,7 @@ def test_a_message_is_shown_whole_and_comes_back_after_its_delay() -> None:
 
 def test_a_client_of_another_make_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a protocol of another distribution may have one."""
-    monkeypatch.setattr(wireproto.aio, "make_client", lambda url, options: SimpleNamespace())
+    monkeypatch.setattr("wireproto.aio.client.make_client", lambda url, options, protocol: SimpleNamespace())
     with pytest.raises(UsageError, match="SimpleNamespace has no engine that an event loop could drive"):
         wireproto.aio.connect("other://127.0.0.1")
 
