@@ -16,7 +16,7 @@ from spark.kills import jobs
 from spark.peers import QUIET
 
 pytestmark = [QUIET, pytest.mark.timeout(900)]
-SIZE = jobs.Size(total=70_000, each=2, batch=5_000, seed=chance.seed())  # other points each day
+SIZE = jobs.Size(total=50_000, each=2, batch=5_000, seed=chance.seed())  # other points each day
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,10 @@ CONF = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "500",  # many to a micro-batch, so that a kill may fall between them
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",  # a driver lives for seconds: programs for its rows cost more than they save
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.cleaner.referenceTracking": "false",
 }
 
 

@@ -20,6 +20,10 @@ ONCE_KINDS = 4
 SOON = 30.0
 """Seconds until what was committed can be read, on a loaded machine; what is left open stays so for a quarter of an hour."""
 
+BACK_SOON = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "200"}
+"""Of Kafka: a broker that was killed may come back when its old session is over, and until then a thread of it that has markers of
+transactions to send does nothing else, without a pause."""
+
 
 @dataclass(frozen=True)
 class Size:
@@ -113,7 +117,7 @@ def kafka_to_pulsar_once(size: Size, folder: Path, say: Say, kafka: Kafka | None
 @contextmanager
 def filled(size: Size) -> Iterator[Kafka]:
     """A broker with the input, for a job or several."""
-    with Kafka("4.3.1") as kafka:
+    with Kafka("4.3.1", settings=BACK_SOON) as kafka:
         ends.fill(kafka, "in", size.total)
         yield kafka
 

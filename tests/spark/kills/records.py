@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 KEYS = 997
-WORK = 64
+WORK = 16
 _PRIME = (1 << 255) - 19
 _ODD = 0x9E3779B97F4A7C15F39CC0605CEDC8341082276BF3A27251F86C6A11D0C18E95
 TRANSFORM = f"cast(concat(upper(cast(value AS string)), '|', sha2(cast(repeat(cast(value AS string), {WORK}) AS binary), 256)) AS binary)"
