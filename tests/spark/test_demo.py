@@ -22,8 +22,10 @@ MARK = "WIREPROTO_DEMO_MARK"
 
 
 def marked(mark: str) -> dict[str, str]:
-    """The environment of a program of the demo's: all that it starts carries the mark."""
-    return {**os.environ, "PYTHONPATH": f"{CLONE / 'src'}:{CLONE / 'examples'}", "PYTHONUNBUFFERED": "1", MARK: mark}
+    """The environment of a program of the demo's: all that it starts carries the mark. Spark's Python processes begin sooner than those of
+    a person (spark/warm), whose demo `make nightly` runs."""
+    path = os.pathsep.join(str(CLONE / place) for place in ("src", "examples", "tests/spark/warm"))
+    return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", MARK: mark}
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """What brokers leave open though its coordinator has ended it (KAFKA-20734, Kafka 4.3): the exactly-once sink ends it as it was decided.
 
-A node that leads all of the topic is killed, so that the coordinator, on the nodes that live, passes the topic's partitions over.
+A node that leads all of the topic is killed, so that the coordinator, on the nodes that live, passes the topic's partitions over. All that
+may hang at the same time does in one outage: such a coordinator has a thread that does nothing else without a pause, and the node boots.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import confluent_kafka.admin
 import pytest
 
 import wireproto
-from brokers import Broker
+from brokers import Broker, plugin
 from kafka_committed import settled
 from patience import LONG, soon, until
 from spark.once import CUT, OTHER, ROWS, Life, ordered, values
@@ -55,19 +56,14 @@ def made(broker: Broker, name: str, partitions: int, node: int | None, **config:
     return name
 
 
-@pytest.fixture
-def topic(broker: Broker) -> str:
-    return made(broker, f"hanging-{os.getpid()}-{next(_numbers)}", 2, AWAY)
-
-
-def lose(broker: Broker, client: Any, topic: str) -> None:
+def lose(broker: Broker, client: Any, *topics: str) -> None:
     """Kill the node, and wait until the cluster knows."""
     broker.kill(AWAY - 1)
 
     def leaderless() -> bool:
         time.sleep(SELDOM)
-        client.cluster.refresh((topic,), soon())
-        return all(client.cluster.metadata.leader(topic, number) is None for number in (0, 1))
+        client.cluster.refresh(topics, soon())
+        return all(client.cluster.metadata.leader(topic, number) is None for topic in topics for number in (0, 1))
 
     until(leaderless)
 
@@ -86,20 +82,53 @@ def ended(client: Any, names: list[str]) -> bool:
     return all(one.state in ("CompleteCommit", "CompleteAbort", "Empty") for one in client.admin().describe_transactions(names).values())
 
 
-@pytest.mark.parametrize("broker", BROKERS, indirect=True)
-def test_what_was_decided_is_committed_where_brokers_have_left_it_open(broker: Broker, client: Any, topic: str) -> None:
-    life = Life(broker, topic)
-    messages = life.tasks(life.plan(), 0, CUT)
-    names = [one.name for one in handed(messages)]
-    lose(broker, client, topic)
-    try:
-        commit = threading.Thread(target=lambda: life.sink().commit(messages, 0))
-        commit.start()
-        until(lambda: ended(client, names))
-    finally:
-        broker.start(AWAY - 1)
-    commit.join(2 * SECONDS)
-    assert not commit.is_alive()
+class Outage:
+    """One outage of the node, in which the transactions of four queries were ended: of each its life, and what its tasks handed over.
+
+    Attributes:
+        topics: of each query one, by the name of its test. sink: of the query that is dropped.
+        committing: the thread in which the first query's driver commits all through the outage.
+    """
+
+    def __init__(self, broker: Broker, client: Any) -> None:
+        self.broker, self.client = broker, client
+        names = ("committing", "killed", "undecided", "dropped")
+        self.topics = {name: made(broker, f"hanging-{os.getpid()}-{next(_numbers)}", 2, AWAY) for name in names}
+        lives = {name: Life(broker, topic) for name, topic in self.topics.items()}
+        sinks = {name: life.plan() for name, life in lives.items()}
+        messages = {name: life.tasks(sinks[name], 0, CUT) for name, life in lives.items()}
+        self.sink = sinks["dropped"]
+        for name in ("killed", "dropped"):
+            lives[name].killed_behind_its_decision(messages[name], 0)
+        losers = [one.name for one in handed(lives["dropped"].tasks(self.sink, 1, [values(12)]))]
+        self.committing = threading.Thread(target=lambda: lives["committing"].sink().commit(messages["committing"], 0), daemon=True)
+        lose(broker, client, *self.topics.values())
+        try:
+            self.committing.start()
+            for name in ("killed", "dropped"):
+                assert client.admin().end_transactions(handed(messages[name]), commit=True) == {}
+            undecided = [one.name for one in handed(messages["undecided"])]
+            client.admin().fence_producers([*undecided, *losers])  # as coordinators do by themselves when a transaction's time is over
+            all_of_them = [one.name for some in messages.values() for one in handed(some)] + losers
+            until(lambda: ended(client, all_of_them))
+        finally:
+            broker.start(AWAY - 1)
+
+
+@pytest.fixture(scope="module")
+def outage(request: pytest.FixtureRequest) -> Iterator[Outage]:
+    """Of the cluster that is the parameter; the node is back."""
+    broker = plugin.start(request.config, request.param)
+    with wireproto.connect(broker.url) as opened:
+        yield Outage(broker, opened)
+    worker.close_all()
+
+
+@pytest.mark.parametrize("outage", BROKERS, indirect=True)
+def test_what_was_decided_is_committed_where_brokers_have_left_it_open(outage: Outage) -> None:
+    broker, topic = outage.broker, outage.topics["committing"]
+    outage.committing.join(2 * SECONDS)
+    assert not outage.committing.is_alive()
     settled(broker, topic, ROWS, ordered=False)
     again = Life(broker, topic)
     assert all(message and message.facts == {"already": True} for message in again.whole(0, OTHER))
@@ -107,58 +136,31 @@ def test_what_was_decided_is_committed_where_brokers_have_left_it_open(broker: B
     ordered(broker, topic, [*ROWS, *values(12)])
 
 
-@pytest.mark.parametrize("broker", BROKERS[:1], indirect=True)
-def test_what_was_decided_is_committed_by_the_next_driver_where_brokers_have_left_it_open(broker: Broker, client: Any, topic: str) -> None:
-    life = Life(broker, topic)
-    messages = life.tasks(life.plan(), 0, CUT)
-    life.killed_behind_its_decision(messages, 0)
-    lose(broker, client, topic)
-    try:
-        assert client.admin().end_transactions(handed(messages), commit=True) == {}
-        until(lambda: ended(client, [one.name for one in handed(messages)]))
-    finally:
-        broker.start(AWAY - 1)
-    again = Life(broker, topic)
+@pytest.mark.parametrize("outage", BROKERS[:1], indirect=True)
+def test_what_was_decided_is_committed_by_the_next_driver_where_brokers_have_left_it_open(outage: Outage) -> None:
+    again = Life(outage.broker, outage.topics["killed"])
     assert all(message and message.facts == {"already": True} for message in again.whole(0, OTHER))
-    ordered(broker, topic, ROWS)
+    ordered(outage.broker, outage.topics["killed"], ROWS)
 
 
-@pytest.mark.parametrize("broker", BROKERS[:1], indirect=True)
-def test_what_was_not_decided_is_rolled_back_where_brokers_have_left_it_open(broker: Broker, client: Any, topic: str) -> None:
+@pytest.mark.parametrize("outage", BROKERS[:1], indirect=True)
+def test_what_was_not_decided_is_rolled_back_where_brokers_have_left_it_open(outage: Outage) -> None:
     """Else the next transaction of its name would have it seen."""
-    life = Life(broker, topic)
-    names = [one.name for one in handed(life.tasks(life.plan(), 0, CUT))]
-    lose(broker, client, topic)
-    try:
-        client.admin().fence_producers(names)  # as coordinators do by themselves when a transaction's time is over
-        until(lambda: ended(client, names))
-    finally:
-        broker.start(AWAY - 1)
-    assert open_there(client, topic)
-    Life(broker, topic).whole(0, OTHER)
-    ordered(broker, topic, ROWS)
-    assert not open_there(client, topic)
+    topic = outage.topics["undecided"]
+    assert open_there(outage.client, topic)
+    Life(outage.broker, topic).whole(0, OTHER)
+    ordered(outage.broker, topic, ROWS)
+    assert not open_there(outage.client, topic)
 
 
-@pytest.mark.parametrize("broker", BROKERS[:1], indirect=True)
-def test_a_query_that_is_dropped_leaves_nothing_open(broker: Broker, client: Any, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("outage", BROKERS[:1], indirect=True)
+def test_a_query_that_is_dropped_leaves_nothing_open(outage: Outage, capsys: pytest.CaptureFixture[str]) -> None:
     """Of its last decision, nor of losers, in whichever partitions of its topics."""
-    life = Life(broker, topic)
-    sink = life.plan()
-    messages = life.tasks(sink, 0, CUT)
-    life.killed_behind_its_decision(messages, 0)
-    losers = [one.name for one in handed(life.tasks(sink, 1, [values(12)]))]
-    lose(broker, client, topic)
-    try:
-        assert client.admin().end_transactions(handed(messages), commit=True) == {}
-        client.admin().fence_producers(losers)
-        until(lambda: ended(client, [one.name for one in handed(messages)] + losers))
-    finally:
-        broker.start(AWAY - 1)
-    assert cli.main(["sinks", "drop", broker.url, sink.prefix]) == 0
+    topic = outage.topics["dropped"]
+    assert cli.main(["sinks", "drop", outage.broker.url, outage.sink.prefix]) == 0
     capsys.readouterr()
-    ordered(broker, topic, ROWS)
-    assert not open_there(client, topic)
+    ordered(outage.broker, topic, ROWS)
+    assert not open_there(outage.client, topic)
 
 
 @pytest.mark.parametrize("broker", BROKERS[:1], indirect=True)
