@@ -17,6 +17,8 @@ from wireproto.spark.kafka import KafkaWire
 from wireproto.spark.kafka_exactly import ExactlyOnce
 from wireproto.spark.write import Task, Written
 
+SELDOM = 0.25
+"""Seconds between two looks at what takes some: each look costs the brokers and this process milliseconds."""
 _numbers = itertools.count()
 serials = itertools.count()
 """Of attempts, as Spark counts them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import wireproto
 from brokers.pulsar import Pulsar
 from integration.pulsar_tools import PREFIX, pulsar, theirs
 from patience import LONG, until
-from spark.once import Life, serials, values
+from spark.once import SELDOM, Life, serials, values
 from wireproto.spark.pulsar import PulsarWire
 from wireproto.spark.pulsar_exactly import ExactlyOnce
 from wireproto.spark.pulsar_leading import Leading
@@ -77,4 +78,9 @@ def batch(rows: Sequence[bytes]) -> Any:
 
 def over(client: Any, messages: Sequence[Written | None]) -> None:
     """Until the coordinators have rolled back what took too long."""
-    until(lambda: client.admin().open_transactions(ids(messages)) == frozenset())
+
+    def none_is_open() -> bool:
+        time.sleep(SELDOM)
+        return bool(client.admin().open_transactions(ids(messages)) == frozenset())
+
+    until(none_is_open)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import time
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -22,7 +23,7 @@ import wireproto
 from brokers import Broker
 from kafka_committed import seen, settled
 from patience import until
-from spark.once import CUT, OTHER, ROWS, Killed, Life, killed, ordered, serials, values
+from spark.once import CUT, OTHER, ROWS, SELDOM, Killed, Life, killed, ordered, serials, values
 from spark.peers import QUIET
 from wireproto import cli
 from wireproto.errors import Aborted, Fenced, OptionError, OutcomeUnknown, TimedOut, UsageError
@@ -224,7 +225,12 @@ def test_an_attempt_that_wakes_when_its_name_serves_another_takes_nothing_from_t
 def over(client: Any, messages: Sequence[Written | None]) -> None:
     """Until the coordinators have rolled back what took too long."""
     names = [message.facts["transaction"].name for message in messages if message]
-    until(lambda: {one.state for one in client.admin().describe_transactions(names).values()} == {"CompleteAbort"})
+
+    def rolled_back() -> bool:
+        time.sleep(SELDOM)
+        return {one.state for one in client.admin().describe_transactions(names).values()} == {"CompleteAbort"}
+
+    until(rolled_back)
 
 
 def test_a_micro_batch_that_took_too_long_is_not_decided(broker: Broker, client: Any, topic: str) -> None:

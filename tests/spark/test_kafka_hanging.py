@@ -22,15 +22,13 @@ import wireproto
 from brokers import Broker, plugin
 from kafka_committed import settled
 from patience import LONG, soon, until
-from spark.once import CUT, OTHER, ROWS, Life, ordered, values
+from spark.once import CUT, OTHER, ROWS, SELDOM, Life, ordered, values
 from spark.peers import QUIET
 from wireproto import cli
 from wireproto.spark import worker
 from wireproto.spark.kafka_decisions import PARTITIONS, Decisions
 
 SECONDS = 30.0
-SELDOM = 0.1
-"""Seconds between two looks at what the cluster takes ten for: each costs its three nodes and this process some milliseconds."""
 AWAY = 2
 """The node that is killed."""
 _numbers = itertools.count()

@@ -54,11 +54,16 @@ def frame(spark: SparkSession, broker: ZooKeeper, root: str = "/", **options: An
 
 
 def seen(client: Any, path: str) -> dict[str, tuple[bytes, int]]:
-    """Data and version of every node from `path` down, by kazoo."""
-    data, stat = client.get(path)
-    found = {path: (data, stat.version)}
-    for name in client.get_children(path):
-        found.update(seen(client, f"{path}/{name}"))
+    """Data and version of every node from `path` down, by kazoo; a level's requests are on the way at the same time."""
+    found, level = {}, [path]
+    while level:
+        answers = {one: client.get_async(one) for one in level}
+        level = []
+        for one, answer in answers.items():
+            data, stat = answer.get(timeout=LONG)
+            found[one] = (data, stat.version)
+            if stat.numChildren:
+                level += [f"{one}/{name}" for name in client.get_children(one)]
     return found
 
 
