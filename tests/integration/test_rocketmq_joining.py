@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import wireproto
 from brokers import Broker, RocketMQ, plugin
 from patience import until
+from spark.logs import Driven
+from spark.peers import QUIET
 from wireproto.errors import OptionError
 from wireproto.position import EARLIEST, LATEST, LogOffset, format_positions, parse_positions, positions_from_json, positions_to_json
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.messages import UpdateAndCreateTopicRequest
+from wireproto.spark import worker
+from wireproto.spark.rocketmq import RocketMQWire
 
 _numbers = itertools.count()
 JOINS = 1  # in `servers`: the name server is 0, broker-a 1
@@ -105,6 +110,34 @@ def test_a_position_noted_before_is_resumed_after_by_another_client(broker: Rock
                 read: list[bytes] = []
                 until(lambda: (read.extend(_polled(member)), len(read) >= len(after))[1])
                 assert sorted(read) == after, "the new broker's queues came after the group began"
+
+
+@QUIET
+def test_a_query_of_spark_goes_on_from_its_checkpoint(broker: RocketMQ) -> None:
+    """The format's own reader, driven without Spark; each run of the query has clients of its own."""
+    topic = f"joining-{next(_numbers)}"
+    joins, *others = masters(broker)
+
+    def put(queues: int, numbers: range) -> None:
+        with shown(broker, topic, queues) as client, client.producer(topic) as out:
+            for number in numbers:
+                out.send(b"%d" % number, partition=number % queues).position(30.0)
+
+    def query(at: Any = None) -> Driven:
+        worker.close_all()
+        return Driven(RocketMQWire({"nameServer": broker.name_server, "topic": topic, "startingOffsets": "earliest"}), at)
+
+    with wireproto.connect(broker.url) as client:
+        make(client, topic, *others)
+        put(2 * len(others), range(30))
+        with query() as first:
+            assert first.step() == list(range(30))
+        make(client, topic, joins)
+        put(2 * broker.nodes, range(30, 70))
+    with query(first.at) as second:
+        assert second.step() == list(range(30, 70))
+    assert set(second.at[topic]) == {f"{name}/{queue}" for name in masters(broker) for queue in (0, 1)}
+    worker.close_all()
 
 
 def _polled(member: object) -> list[bytes]:

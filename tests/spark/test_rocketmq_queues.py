@@ -159,6 +159,8 @@ def test_offsets_are_named_by_queue_or_refused_where_a_number_may_mean_several(c
         query.step()
 
 
+@pytest.mark.soak
+@pytest.mark.broker("rocketmq-5.5.0-cluster")
 def test_spark_goes_on_from_its_checkpoint_over_a_real_broker_that_joins(
     spark: SparkSession, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
