@@ -32,6 +32,8 @@ PLAIN = "org.apache.hadoop.fs.RawLocalFileSystem"
 """Keeps no sum beside each file: that is another file, and a `chmod` more."""
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Flags of a JVM that ends before its second compiler and threads for its collector pay."""
+END = 60
+"""Seconds in which a JVM of Spark ends, and what belongs to it."""
 _numbers = itertools.count()
 
 
@@ -122,7 +124,11 @@ def spark(connector: str | None, quick_drivers: None, standard_error: Path, plan
         with redirected(standard_error):
             session = builder.getOrCreate()
     yield session
+    gateway: Any = session.sparkContext._gateway
     session.stop()
+    gateway.shutdown()  # what Python collects from now on is no matter of the JVM's any more
+    gateway.proc.stdin.close()  # it ends, and is waited for: so the processor time of Spark is that of this session
+    gateway.proc.wait(END)
 
 
 @contextmanager
@@ -149,8 +155,8 @@ def jvm(spark: SparkSession, connector: str | None) -> SparkSession:
 
 @pytest.fixture(scope="session")
 def kafka(request: pytest.FixtureRequest) -> Kafka:
-    """The real broker of the folder's tests."""
-    found = plugin.start(request.config, "kafka-4.3.1")
+    """The real broker of the folder's tests: the one that its tests of transactions need."""
+    found = plugin.start(request.config, "kafka-4.3.1-transactions")
     assert isinstance(found, Kafka)
     return found
 

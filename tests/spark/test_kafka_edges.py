@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     QUIET,
-    pytest.mark.broker("kafka-4.3.1"),
+    pytest.mark.broker("kafka-4.3.1-transactions"),
 ]
 Fresh = Callable[[str], str]
 Filled = Callable[..., str]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     QUIET,
-    pytest.mark.broker("kafka-4.3.1"),
+    pytest.mark.broker("kafka-4.3.1-transactions"),
 ]
 
 WHEN = 1_700_000_000_000

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     QUIET,
-    pytest.mark.broker("kafka-4.3.1"),
+    pytest.mark.broker("kafka-4.3.1-transactions"),
 ]
 Filled = Callable[..., str]
 OFF = {"failOnDataLoss": "false"}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from brokers import Kafka
 
-pytestmark = [QUIET, pytest.mark.broker("kafka-4.3.1")]
+pytestmark = [QUIET, pytest.mark.broker("kafka-4.3.1-transactions")]
 Fresh = Callable[[str], str]
 Filled = Callable[..., str]
 ONCE = {"exactlyOnce": "true"}

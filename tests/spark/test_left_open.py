@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     QUIET,
-    pytest.mark.broker("kafka-4.3.1"),
+    pytest.mark.broker("kafka-4.3.1-transactions"),
 ]
 KEPT = 3  # connections of a client to one broker: for questions, fetches and records
 ENDS = 50.0  # seconds in which processes end that were told to; those that Spark keeps idle end after sixty, by themselves

@@ -42,7 +42,7 @@ def gone(admin: Any, *topics: str) -> None:
             admin.delete_topic(topic)
 
 
-@pytest.mark.broker("kafka-4.3.1")
+@pytest.mark.broker("kafka-4.3.1-transactions")
 def test_kafka(spark: SparkSession, kafka: Kafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with wireproto.connect(kafka.url) as ours:
         gone(ours.admin(), "orders", "shouted")
@@ -54,7 +54,7 @@ def test_kafka(spark: SparkSession, kafka: Kafka, tmp_path: Path, capsys: pytest
     assert {bytes(row.value) for row in frame(spark, kafka, subscribe="shouted").collect()} == SHOUTED
 
 
-@pytest.mark.broker("kafka-4.3.1")
+@pytest.mark.broker("kafka-4.3.1-transactions")
 def test_kafka_once(spark: SparkSession, kafka: Kafka, tmp_path: Path) -> None:
     with wireproto.connect(kafka.url) as ours:
         gone(ours.admin(), "raw", "clean")

@@ -87,7 +87,7 @@ class KafkaSight:
     def __init__(self, bootstrap: str, topic: str, *, committed: bool) -> None:
         settings = {"bootstrap.servers": bootstrap, "group.id": "sight", "enable.auto.commit": False, "enable.partition.eof": True}
         settings["isolation.level"] = "read_committed" if committed else "read_uncommitted"
-        quiet = {"reconnect.backoff.max.ms": 200, "log_level": 0, "fetch.wait.max.ms": 50, "check.crcs": True}
+        quiet = {"reconnect.backoff.max.ms": 200, "log_level": 0, "fetch.wait.max.ms": 250, "check.crcs": True}
         self._consumer = confluent_kafka.Consumer(settings | quiet)
         self._consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
         self._at_end: set[int] = set()
