@@ -35,6 +35,11 @@ _BROKERS = (  # main classes, as tests/brokers and Spark's own test programs sta
 )
 _OF_TOOLS = re.compile(r"^(cc1(plus)?|as|ld(\.\w+)?|collect2|lto\d?|g?cc|[gc]\+\+|clang(\+\+)?|cython|[\w-]+-(gcc|g\+\+|ld)(-\d+)?|javac)$")
 
+_PARTS = {"campaign": "campaign", "fuzz": "fuzz", "benchmarks": "bench", "proto": "lint", "pytest": "pytest"}
+"""By the package whose module Python runs."""
+_LINTERS = frozenset(("ruff", "mypy", "stubtest", "basedpyright", "node", "lint-imports", "cython-lint", "lint_cython.py", "doc_blocks.py"))
+"""Programs of the part lint; node is basedpyright's."""
+
 
 class Window(NamedTuple):
     """What happened in some seconds: processors at work for all, those that a hypervisor took away, the load of one minute at its end,
@@ -101,6 +106,8 @@ def kind(words: list[str]) -> str:
         return "compilers"
     if program.startswith(("python", "pypy")):
         return _of_python(rest)
+    if program in _LINTERS:
+        return "lint"
     return "pytest" if program in ("pytest", "py.test") else "rest"
 
 
@@ -116,12 +123,14 @@ def _of_python(rest: list[str]) -> str:
             module = next(words, "")
             if module.startswith("pyspark."):
                 return "spark python workers"
-            return "pytest" if module == "pytest" else "compilers" if module in ("cython", "build") else "rest"
+            return _PARTS.get(module.partition(".")[0], "compilers" if module in ("cython", "build") else "rest")
         elif not word.startswith("-"):
             name = Path(word).name
             if "pyspark" in word and name in ("daemon.py", "worker.py"):
                 return "spark python workers"
-            return "pytest" if name in ("pytest", "py.test") else "compilers" if name in ("cython", "cythonize") else "rest"
+            if name in _LINTERS:
+                return "lint"
+            return "pytest" if name in ("pytest", "py.test") else "compilers" if name in ("cython", "cythonize", "setup.py") else "rest"
     return "rest"
 
 
