@@ -73,7 +73,7 @@ class PulsarConsumer(PartingRole):
         self._saved_at = time.monotonic()
         self._fed: set[TopicPartition] = set()  # active on these, as the client's log has it
         self._stored: deque[tuple[TopicPartition, Log, MessageId]] = deque()  # that transactions have committed; from the I/O thread
-        self._dropped: set[TopicPartition] = set()  # handed out, not committed, another member's now: reported by the next commit
+        self._dropped: dict[TopicPartition, Log] = {}  # handed out, not committed, another member's since: the next commit raises Revoked
         subscription = Subscription(
             group,
             EXCLUSIVE if options.mode == "exclusive" else FAILOVER,
@@ -231,8 +231,9 @@ class PulsarConsumer(PartingRole):
             log.stands(mark, time.monotonic())
 
     def _begin_anew(self, part: PartitionConsumer) -> None:
-        if self._log(part.owner).handed is not None:
-            self._dropped.add(part.owner)
+        log = self._log(part.owner)
+        if log.handed is not None:
+            self._dropped[part.owner] = log
         self._logs[part.owner] = Log()
         part.cursor = Cursor(unread(*part.owner))
 
@@ -289,12 +290,18 @@ class PulsarConsumer(PartingRole):
                     lost.add(owner)
                     continue
                 log.committed_to(position, time.monotonic())
+            if not everything:
+                self._dropped.pop(owner, None)
         if everything:
-            lost |= self._dropped
-        self._dropped -= lost
+            lost |= self._dropped.keys()
+        self._forget_dropped(lost)
         if lost:
             text = f"the broker sends to another member of the subscription now, or did meanwhile; not committed: {shown(lost)}"
             raise Revoked(text, partitions=tuple(sorted(lost)))
+
+    def _forget_dropped(self, reported: Iterable[TopicPartition]) -> None:
+        for owner in reported:
+            self._dropped.pop(owner, None)
 
     def _feeds(self, part: PartitionConsumer, deadline: float) -> Steps[bool]:
         """Return whether this member is active on an attached partition; in a failover subscription one of the members is.
@@ -388,12 +395,16 @@ class PulsarConsumer(PartingRole):
     ) -> Steps[None]:
         """Commit positions as part of a transaction, as `commit` would when that commits. Steps.
 
+        Positions of a partition that another member had since poll returned from it are refused, also where it is this member's again: its
+        records come again, and what was made of them would be there twice. After `rewind` they are good again.
+
         Args:
             turn: the transaction. positions: where to resume, by (topic, partition); None: after all that poll returned.
             deadline: as `time.monotonic()`.
 
         Raises:
-            Aborted: another member reads a partition now; nothing is committed, and the transaction has to be rolled back.
+            Aborted: another member reads a partition now, or did since poll returned from it; nothing is committed, and the transaction has
+                to be rolled back.
             UsageError: the consumer commits automatically. OptionError: a partition is not read here, or a position is not Pulsar's.
             TransportError, PulsarError: an ACK was refused or not answered.
         """
@@ -404,8 +415,9 @@ class PulsarConsumer(PartingRole):
             given = places(positions, "commit_positions")
             everything = given is None
             targets = self._targets(self._handed() if given is None else dict(given))
-            if everything and self._dropped:
-                raise self._lost_to(turn, self._dropped)
+            gone = self._dropped.keys() if everything else self._dropped.keys() & {part.owner for part, _ in targets}
+            if gone:
+                raise self._lost_to(turn, frozenset(gone))
             for part, position in targets:
                 yield from turn.registering(part.name, self.group, deadline)
                 yield from self._stream.attached(part, deadline)
@@ -434,7 +446,7 @@ class PulsarConsumer(PartingRole):
             f"the broker sends to another member of the subscription now, or did meanwhile: {shown(lost)}", partitions=tuple(sorted(lost))
         )
         turn.fails(why)
-        self._dropped -= set(lost)
+        self._forget_dropped(lost)
         made = turn.lost("the transaction has to be rolled back")
         made.__cause__ = why
         return made
@@ -461,11 +473,15 @@ class PulsarConsumer(PartingRole):
             self._stored.append((part.owner, log, position))
 
     def _take_in_stored(self) -> None:
-        """Note what transactions have committed; each is forgotten after it was noted, since a signal handler may raise anywhere."""
+        """Note what transactions have committed; each is forgotten after it was noted, since a signal handler may raise anywhere.
+
+        A partition that another member took meanwhile is not reported as lost if all that poll had returned of it is committed.
+        """
         while self._stored:
             owner, log, position = self._stored[0]
-            if self._log(owner) is log:
-                log.committed_to(position, time.monotonic())
+            log.committed_to(position, time.monotonic())
+            if log.handed is None and self._dropped.get(owner) is log:
+                del self._dropped[owner]
             self._stored.popleft()
 
     @operation
@@ -572,7 +588,7 @@ class PulsarConsumer(PartingRole):
         try:
             yield from self._stream.rewind(part, target, deadline)
             part.cursor = fresh
-            self._dropped.discard(part.owner)
+            self._dropped.pop(part.owner, None)
         finally:
             part.flowing = True
             part.flow()
