@@ -97,6 +97,33 @@ def test_a_queue_that_was_another_member_s_for_a_while_is_known_for_lost(client:
         assert not one._assignment._older
 
 
+@pytest.mark.parametrize("how", ["commit", "seek"])
+def test_a_queue_that_was_given_back_and_is_settled_by_position_is_no_loss(client: RocketClient, dial: Any, topic: str, how: str) -> None:
+    """Its records were returned again, and committed where the program says, or the program has moved on from it itself."""
+    one, group = shared_out(client, topic, 2)
+    with one:
+        with dial().consumer(f"{topic}-two", group) as two:
+            until(lambda: (two.poll(0.1), two.assignment)[1])
+            until(lambda: computed(one, f"{topic}-two") == 1, "the broker has told nothing")
+            assert one.poll(0.0) is None
+            [theirs] = two.assignment
+            assert theirs not in one.assignment
+        if how == "commit":
+            places: dict[Any, Any] = {}
+
+            def came() -> bool:
+                batch = one.poll(0.1)
+                places.update({} if batch is None else batch.next_positions)
+                return theirs in places
+
+            until(came)
+            one.commit({theirs: places[theirs]})
+        else:
+            until(lambda: (one.poll(0.1), len(one.assignment) == 2)[1])
+            one.seek({theirs: LogOffset(*theirs, 1)})
+        one.commit()
+
+
 def test_a_share_from_a_moment_without_its_broker_takes_no_queue_away(client: RocketClient, topic: str) -> None:
     """The name server knows it again when the owner looks: nobody else can have been given its queues."""
     put(client, topic, 3)

@@ -230,7 +230,7 @@ class RocketConsumer(PartingRole):
                     if key not in assignment.queues:
                         self._uncommitted.pop(key, None)
             yield from self._committing(wanted, deadline)
-            self._lost.difference_update(lost)
+            self._lost.difference_update(lost, wanted)
             if lost:
                 raise Revoked(f"{assignment.lost(lost)}; the other positions are committed", partitions=tuple(sorted(lost)))
 
@@ -329,6 +329,7 @@ class RocketConsumer(PartingRole):
                 assignment.fetcher.seek(key, offset, earliest=isinstance(requests.get(key), Earliest))
                 self._uncommitted.pop(key, None)
                 self._revoked.discard(key)
+                self._lost.discard(key)
                 self._reset.discard(key)
 
     @property
