@@ -204,7 +204,10 @@ def ask(conn: Connection, command: Message, deadline: float, **context: Any) -> 
     """
     token = conn.next_token()
     command.request_id = token  # type: ignore[attr-defined]
-    frame = conn.call(token, encode(command), deadline)
+    try:
+        frame = conn.call(token, encode(command), deadline)
+    except TimedOut as why:
+        raise why.with_context(message=command.DESCRIPTOR.name, **context) from None
     return reply_body(frame, conn.peer, **context)
 
 
@@ -228,4 +231,8 @@ def asking(conn: Connection, command: Message, until: float, elsewhere: Event | 
         if elsewhere.done and not call.done:
             call.cancel()
             raise ServiceNotReady("the topic is in another cluster now", peer=conn.peer, **context)
-    return reply_body((yield from reply(call, until)), conn.peer, **context)
+    try:
+        frame = yield from reply(call, until)
+    except TimedOut as why:
+        raise why.with_context(message=command.DESCRIPTOR.name, **context) from None
+    return reply_body(frame, conn.peer, **context)

@@ -20,10 +20,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from wireproto._codec import decode_pulsar
-from wireproto.errors import BrokerError, OptionError, Revoked, TransportError, UsageError, WireprotoError
+from wireproto.errors import OptionError, Revoked, TransportError, UsageError, WireprotoError
 from wireproto.flow.parting import PartingRole
 from wireproto.flow.resolve import Request, all_assigned, named, shown
 from wireproto.net.task import NEVER, Steps, operation, steps
@@ -41,6 +41,7 @@ from .places import Cursor, resolver, unread
 from .positions import finding
 from .reset import first_ledgers, going_on, is_gone
 from .subscriber import Place
+from .subscriber import places as entries
 from .subscription import EXCLUSIVE, FAILOVER, NEWEST, OLDEST, Subscription
 
 if TYPE_CHECKING:
@@ -339,13 +340,13 @@ class PulsarConsumer(PartingRole):
             deadline = deadline_after(timeout)
             self._take_in_stored()
 
-            def ask(part: PartitionConsumer) -> Steps[MessageId]:
-                _, mark = yield from self._stream.place(part, deadline)
+            def resumes(part: PartitionConsumer, reply: api.CommandGetLastMessageIdResponse) -> MessageId:
+                _, mark = entries(reply)
                 kept = MessageId(*part.owner, *mark, after=True)
                 mine = self._log(part.owner).committed
                 return mine if mine is not None and mine > kept else kept
 
-            return (yield from self._of_each(ask))
+            return (yield from self._of_each(api.CommandGetLastMessageId, resumes, deadline))
 
     @operation
     def lag(self, *, timeout: float = 30.0) -> Steps[Mapping[TopicPartition, int]]:
@@ -358,27 +359,18 @@ class PulsarConsumer(PartingRole):
             TransportError, PulsarError: a partition gives no answer in time; the error names it, and `known` has the numbers of the others.
         """
         with self._only:
-            deadline = deadline_after(timeout)
+            return (yield from self._of_each(api.CommandConsumerStats, lambda _, stats: int(stats.msgBacklog), deadline_after(timeout)))
 
-            def ask(part: PartitionConsumer) -> Steps[int]:
-                stats = yield from self._stream.ask_again(part, api.CommandConsumerStats(), deadline)
-                return int(stats.msgBacklog)
-
-            return (yield from self._of_each(ask))
-
-    def _of_each(self, ask: Callable[[PartitionConsumer], Steps[T]]) -> Steps[dict[TopicPartition, T]]:
-        """Ask the broker of each partition, the open ones first. Raises the first failure, after all were asked."""
-        found: dict[TopicPartition, T] = {}
-        problem: WireprotoError | None = None
-        for part in sorted(self._stream.parts, key=lambda part: not part.open):
-            try:
-                found[part.owner] = yield from ask(part)
-            except (TransportError, BrokerError) as why:
-                problem = problem or why.with_context(topic=part.topic, partition=part.partition)
-        if problem is not None:
-            problem.known = found
+    def _of_each(self, command: type[Any], read: Callable[[PartitionConsumer, Any], T], deadline: float) -> Steps[dict[TopicPartition, T]]:
+        """Ask the brokers of all partitions at the same time. Raises the first failure, with what the others answered."""
+        parts = self._stream.parts
+        replies, failed = yield from self._stream.ask_each(parts, lambda _: command(), deadline)
+        found = {part.owner: read(part, replies[part]) for part in parts if part in replies}
+        for problem in failed.values():
+            if isinstance(problem, WireprotoError):
+                problem.known = found
             raise problem
-        return {part.owner: found[part.owner] for part in self._stream.parts}
+        return found
 
     # -- in a transaction: see transactions.PulsarTransactions --------------------------------------------------
 

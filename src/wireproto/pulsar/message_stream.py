@@ -497,7 +497,7 @@ class MessageStream:
         """
         call = part.submit(command)
         yield from self._take_in(call, deadline)
-        return reply_body(_answer(call), call.conn.peer, topic=part.topic, partition=part.partition)
+        return answer_of(part, call, command)
 
     def ask_again(self, part: PartitionConsumer, command: Any, deadline: float, fit: Callable[[], Steps[bool]] | None = None) -> Steps[Any]:
         """Send a request about a partition that may be repeated, and return its typed reply. Steps.
@@ -525,7 +525,7 @@ class MessageStream:
                 if not call.done and part.conn is not call.conn:
                     call.cancel()
                     continue
-                return reply_body(_answer(call), call.conn.peer, topic=part.topic, partition=part.partition)
+                return answer_of(part, call, command)
             except TimedOut:
                 if trouble is None:
                     raise
@@ -563,6 +563,64 @@ class MessageStream:
             call.cancel()
             raise Disconnected("the consumer was closed before it was answered", topic=part.topic, partition=part.partition)
         reply_body(call.result(0.0), call.conn.peer, topic=part.topic, partition=part.partition)
+
+    def ask_each(
+        self,
+        parts: Collection[PartitionConsumer],
+        make: Callable[[PartitionConsumer], Any],
+        deadline: float,
+        enough: Callable[[bool], bool] = lambda answered: False,
+    ) -> Steps[tuple[dict[PartitionConsumer, Any], dict[PartitionConsumer, Exception]]]:
+        """Send a request about each of the partitions, as `ask_again`, at the same time: none waits for another one's broker. Steps.
+
+        Args:
+            parts: the partitions. make: makes the request for one; its consumer_id is set here. deadline: as `time.monotonic()`.
+            enough: gets whether there is a reply; returns whether to wait no longer.
+
+        Returns:
+            the typed replies, and why the other partitions have none.
+
+        Raises:
+            as `attached`, where that does not concern one of these partitions alone.
+        """
+        replies: dict[PartitionConsumer, Any] = {}
+        failed: dict[PartitionConsumer, Exception] = {}
+        questions = {part: _Question(make(part)) for part in parts}
+        for part in parts:
+            if part.subscription_task is None:
+                self.tend(part)
+        try:
+            while questions:
+                self._still_open()
+                self._drain()
+                now = time.monotonic()
+                for part, question in list(questions.items()):
+                    try:
+                        reply = question.put(part, now)
+                    except (ConsumerNotFound, Disconnected):
+                        self.lost(part)
+                    except WireprotoError as why:
+                        if not question.goes_on_after(why, now, deadline):
+                            failed[part] = why
+                            del questions[part]
+                    else:
+                        if reply is not None:
+                            replies[part] = reply
+                            del questions[part]
+                if now >= deadline or enough(bool(replies)):
+                    break
+                calls = [question.call for question in questions.values() if question.call is not None]
+                until = min(deadline, now + 0.05)
+                if calls:
+                    yield calls[0], until
+                elif questions:
+                    yield self.box, until
+            for part, question in questions.items():
+                failed[part] = question.unanswered(part) or self.unopened(part)
+        finally:
+            for question in questions.values():
+                question.cancel()
+        return replies, failed
 
     def place(self, part: PartitionConsumer, deadline: float) -> Steps[tuple[Place, Place]]:
         """Return the place of a partition's last message, and its mark-delete position: (ledger, entry) each, entry -1 for none. Steps.
@@ -660,10 +718,66 @@ class MessageStream:
         self._subscriber.hang_up()
 
 
-def _answer(call: Call) -> bytes:
-    """Return the reply to a call that was waited for; TimedOut gives the call up."""
+def answer_of(part: PartitionConsumer, call: Call, command: Message) -> Any:
+    """Return the typed reply to a call about a partition that was waited for; TimedOut gives the call up."""
     try:
-        return call.result(0.0)
-    except TimedOut:
+        frame = call.result(0.0)
+    except TimedOut as why:
         call.cancel()
-        raise
+        raise why.with_context(message=command.DESCRIPTOR.name, topic=part.topic, partition=part.partition) from None
+    return reply_body(frame, call.conn.peer, topic=part.topic, partition=part.partition)
+
+
+class _Question:
+    """A request about one partition of several: in flight, or to be sent when the partition is open and a pause is over.
+
+    Attributes:
+        call: the request that is in flight, or None.
+    """
+
+    def __init__(self, command: Any) -> None:
+        self.call: Call | None = None
+        self._command = command
+        self._refusal: PulsarError | None = None
+        self._waits = Waits(RETRY)
+        self._again = 0.0
+
+    def put(self, part: PartitionConsumer, now: float) -> Any:
+        """Return the typed reply where it is here; else have the request in flight, if the partition is open. Raises what was answered."""
+        call = self.call
+        if call is not None and not call.done and part.conn is not call.conn:
+            self.cancel()
+        if self.call is None:
+            if part.open and now >= self._again:
+                self._command.consumer_id = part.id
+                self.call = part.submit(self._command)
+        elif self.call.done:
+            done, self.call = self.call, None
+            return answer_of(part, done, self._command)
+        return None
+
+    def goes_on_after(self, why: WireprotoError, now: float, deadline: float) -> bool:
+        """Note a refusal; return whether the request is sent again."""
+        wait = self._waits.next()
+        if not isinstance(why, PulsarError) or verdict(why) is Verdict.NEVER or now + wait >= deadline:
+            return False
+        self._refusal, self._again = why, now + wait
+        return True
+
+    def unanswered(self, part: PartitionConsumer) -> WireprotoError | None:
+        """Return why there is no reply: the last refusal, or that the request in flight is not answered; None: it was never sent."""
+        if self._refusal is not None or self.call is None:
+            return self._refusal
+        return TimedOut(
+            "no reply in time",
+            peer=self.call.conn.peer,
+            message=self._command.DESCRIPTOR.name,
+            topic=part.topic,
+            partition=part.partition,
+        )
+
+    def cancel(self) -> None:
+        """Give the request in flight up."""
+        call, self.call = self.call, None
+        if call is not None:
+            call.cancel()

@@ -19,7 +19,9 @@ import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import Message
 
 from wireproto._net import Connection
 from wireproto.errors import Closed, TimedOut, WireprotoError
@@ -63,20 +65,21 @@ def finding(
     problem: WireprotoError | None = None
     purpose = f"positions-{cluster.next_role()}"
     try:
-        for key in chosen.keys() - found.keys():
+        for key in sorted(chosen.keys() - found.keys()):
             question = Question(cluster, names[key[1]], purpose, conns)
-            asked[key] = cluster.tasks.spawn(question.put(chosen[key], deadline), f"where {key[0]}[{key[1]}] begins and ends")
-        for key, task in asked.items():
+            task = cluster.tasks.spawn(question.put(chosen[key], deadline), f"where {key[0]}[{key[1]}] begins and ends")
+            asked[key] = question, task
+        for key, (question, task) in asked.items():
             try:
                 if not task.done and not (yield task, deadline):
-                    raise TimedOut(f"{task.name}: not done in time")
+                    raise TimedOut(f"{task.name}: not done in time", peer=question.peer, message=question.message)
                 place, after = task.result()
             except WireprotoError as why:
-                problem = problem or why
+                problem = problem or why.with_context(topic=topic, partition=key[1])
             else:
                 found[key] = MessageId(topic, key[1], *place, after=after)
     finally:
-        for task in asked.values():
+        for _, task in asked.values():
             task.cancel(Closed("the call that waited for it has ended"))
         for conn in conns:
             cluster.drop(conn)
@@ -87,7 +90,11 @@ def finding(
 
 
 class Question:
-    """Asks for the place in one partition; `put` may be called once."""
+    """Asks for the place in one partition; `put` may be called once.
+
+    Attributes:
+        peer, message: broker and name of the request that is in flight, or was last; None: there was none.
+    """
 
     def __init__(self, cluster: PulsarCluster, name: str, purpose: str, conns: set[Connection]) -> None:
         self._cluster = cluster
@@ -97,6 +104,8 @@ class Question:
         self._conn: Connection | None = None
         self._consumer = 0
         self._first: Place | None = None
+        self.peer: str | None = None
+        self.message: str | None = None
 
     def put(self, where: Request, until: float) -> Steps[tuple[Place, bool]]:
         """Ask until there is an answer, or `until`. Steps.
@@ -133,7 +142,7 @@ class Question:
                 return end, unsought  # the topic is empty
             conn = self._conn
             assert conn is not None
-            yield from asking(conn, api.CommandSeek(consumer_id=self._consumer, message_publish_time=ms), until)
+            yield from self._send(conn, api.CommandSeek(consumer_id=self._consumer, message_publish_time=ms), until)
             self._conn = None  # the broker closes it
             end, mark = yield from self._ask(start, until, given)
             self._close()
@@ -150,9 +159,12 @@ class Question:
         conn = yield from cluster.connecting(broker, self._purpose, until)
         self._conns.add(conn)
         self._conn, self._consumer = conn, cluster.next_consumer_id()
-        yield from asking(conn, (given or _subscription()).command(self._name, self._consumer, start, 0.0), until, topic=self._name)
-        reply = yield from asking(conn, api.CommandGetLastMessageId(consumer_id=self._consumer), until, topic=self._name)
-        return places(reply)
+        yield from self._send(conn, (given or _subscription()).command(self._name, self._consumer, start, 0.0), until)
+        return places((yield from self._send(conn, api.CommandGetLastMessageId(consumer_id=self._consumer), until)))
+
+    def _send(self, conn: Connection, command: Message, until: float) -> Steps[Any]:
+        self.peer, self.message = conn.peer, command.DESCRIPTOR.name
+        return asking(conn, command, until)
 
     def _close(self) -> None:
         """Close the consumer without waiting for the answer."""

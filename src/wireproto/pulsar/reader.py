@@ -16,7 +16,6 @@ Belongs to one thread at a time. It acknowledges for no other subscription than 
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Self
@@ -33,14 +32,18 @@ from wireproto.records import Batch
 from ..deadlines import deadline_after
 from . import PulsarApi_pb2 as api
 from .frames import message_id
-from .message_stream import ENOUGH, MessageStream
+from .message_stream import ENOUGH, MOST, MessageStream, answer_of
 from .partition_consumer import PartitionConsumer
 from .places import FROM_NOW, Cursor, resolver, unread
 from .positions import finding
 from .reset import going_on, is_behind, is_gone, passed_over
+from .subscriber import Place
+from .subscriber import places as entries
 from .subscription import EXCLUSIVE, Subscription
 
 if TYPE_CHECKING:
+    from wireproto._net import Call
+
     from .cluster import PulsarCluster
     from .options import PulsarOptions
 
@@ -61,8 +64,9 @@ class Late:
         since: when the others were opened without it, as `time.monotonic()`.
         place: the position at a start that is a time, once it is known.
         task: asks for that position.
-        trouble: why the last such question failed.
+        trouble: why the last question about it failed.
         again: when to ask next where the partition begins, as `time.monotonic()`.
+        call: GET_LAST_MESSAGE_ID in flight, once the partition is open; it is given up at `until`, and repeated with more `patience`.
     """
 
     def __init__(self, start: Request, stop: Request | None) -> None:
@@ -71,6 +75,9 @@ class Late:
         self.task: Task[dict[TopicPartition, MessageId]] | None = None
         self.trouble: WireprotoError | None = None
         self.again = 0.0
+        self.call: Call | None = None
+        self.until = 0.0
+        self.patience = IDLE_CHECK
 
     @property
     def known(self) -> bool:
@@ -152,13 +159,38 @@ class PulsarReader(PartingRole):
             self._set_begin(part, late[part])
         left = set((yield from stream.opening(deadline, sought)))
         for part in starts:
-            late[part].since = time.monotonic()
             if part not in sought:
                 self._find(part, late[part])
-        for part in sought:
-            if part not in left:
-                yield from self._begin(part, late[part], deadline)
-                del late[part]
+        ends = yield from self._ends([part for part in sought if part not in left], deadline)
+        for part, (end, mark) in ends.items():
+            yield from self._begin(part, late[part], end, mark, deadline)
+            del late[part]
+        for part in starts:
+            if part in late:
+                late[part].since = time.monotonic()
+
+    def _ends(self, parts: list[PartitionConsumer], deadline: float) -> Steps[dict[PartitionConsumer, tuple[Place, Place]]]:
+        """Return the last entry of each of these open partitions and the place before the first one read (GET_LAST_MESSAGE_ID).
+
+        Left out are those whose broker is silent to that, while there are others to read: they are asked again in the background.
+        """
+        ends = {part: (NOWHERE, NOWHERE) for part in parts if not part.kept}
+        asked = [part for part in parts if part.kept]
+        others = bool(ends) or any(part.cursor.done or part not in self._late for part in self._stream.parts)
+        now = time.monotonic()
+        most = min(now + (deadline - now) * MOST, now + ENOUGH)
+
+        def enough(answered: bool) -> bool:
+            return (answered or others) and time.monotonic() >= most
+
+        replies, failed = yield from self._stream.ask_each(asked, lambda _: api.CommandGetLastMessageId(), deadline, enough)
+        ends |= {part: entries(reply) for part, reply in replies.items()}
+        for part, why in failed.items():
+            if not isinstance(why, WireprotoError) or _lasts(why) or not (ends or others):
+                raise why
+            self._late[part].trouble = why
+            self._stream.leave_behind(part, why)
+        return ends
 
     def _found(self, starts: Mapping[PartitionConsumer, Request], deadline: float) -> Steps[dict[TopicPartition, MessageId]]:
         """Return the positions of the starts that are times; without the partitions that could not be asked, while others could."""
@@ -195,11 +227,10 @@ class PulsarReader(PartingRole):
         elif isinstance(place, Latest):
             part.cursor.begin = FROM_NOW
 
-    def _begin(self, part: PartitionConsumer, late: Late, deadline: float) -> Steps[None]:
+    def _begin(self, part: PartitionConsumer, late: Late, end: Place, mark: Place, deadline: float) -> Steps[None]:
         """Fix where an open partition begins and stops; permits come last."""
         start, stop = late.start, late.stop
         cursor = part.cursor
-        end, mark = (yield from self._stream.place(part, deadline)) if part.kept else (NOWHERE, NOWHERE)
         if not part.kept:
             pass  # it begins now, wherever that is
         elif isinstance(start, Latest):
@@ -241,6 +272,8 @@ class PulsarReader(PartingRole):
                     late.trouble = why
                     if _lasts(why):
                         raise
+                else:
+                    late.trouble = None
             if late.task is None and part.subscription_task is None:
                 if isinstance(late.start, AtTime) and late.place is None:
                     self._find(part, late)
@@ -250,14 +283,31 @@ class PulsarReader(PartingRole):
             if not part.open:
                 continue
             try:
-                yield from self._begin(part, late, time.monotonic() + ENDS)
+                ends = self._late_ends(part, late) if part.kept else (NOWHERE, NOWHERE)
+                if ends is None:
+                    continue
+                yield from self._begin(part, late, *ends, time.monotonic() + ENDS)
             except WireprotoError as why:
-                late.again = time.monotonic() + IDLE_CHECK
+                late.again, late.trouble = time.monotonic() + IDLE_CHECK, why
                 if _lasts(why):
                     raise
             else:
                 del self._late[part]
                 self._cluster.log.info(("begun", part.name), "%s[%d]: it is open, and is read now", *part.owner)
+
+    def _late_ends(self, part: PartitionConsumer, late: Late) -> tuple[Place, Place] | None:
+        """Return what `_ends` does for a partition that is open now, or None: it is asked in the background, and not answered yet."""
+        call, now, command = late.call, time.monotonic(), api.CommandGetLastMessageId(consumer_id=part.id)
+        if call is not None and (call.done or now >= late.until):
+            late.call = None
+            if not call.done:
+                late.patience = min(2 * late.patience, self._options.operation_timeout)
+            return entries(answer_of(part, call, command))
+        if call is None or call.conn is not part.conn:
+            if call is not None:
+                call.cancel()
+            late.call, late.until = part.submit(command), now + late.patience
+        return None
 
     def _go_on(
         self, part: PartitionConsumer, start: MessageId, end: tuple[int, int], mark: tuple[int, int], deadline: float
@@ -363,8 +413,7 @@ class PulsarReader(PartingRole):
                 if now >= self._checked + IDLE_CHECK:
                     self._acknowledge()
                     if any(part.cursor.bounded_by_end and not part.cursor.done for part in self._stream.parts):
-                        with contextlib.suppress(TransportError):  # asked again the next time; `next` raises what lasts
-                            yield from self._check_ends(max(deadline, now + ENDS))
+                        yield from self._check_ends(min(max(deadline, now + ENDS), now + ENOUGH))
                     self._checked = time.monotonic()
                 self._raise_late()
                 if time.monotonic() >= deadline:
@@ -381,7 +430,8 @@ class PulsarReader(PartingRole):
         now = time.monotonic()
         if all(part.cursor.done or part in self._late for part in self._stream.parts):
             for part, late in self._late.items():
-                if now - late.since >= self._options.timeout and not part.open and not part.cursor.done:
+                lasts = late.trouble is not None or not part.open
+                if now - late.since >= self._options.timeout and lasts and not part.cursor.done:
                     raise self._stream.unopened(part) if late.trouble is None else fresh(late.trouble)
 
     def _decode(self, part: PartitionConsumer, frames: list[bytes]) -> Batch | None:
@@ -436,18 +486,32 @@ class PulsarReader(PartingRole):
                 part.tell(ack)
 
     def _check_ends(self, deadline: float) -> Steps[None]:
-        """Find the partitions whose stop lies behind all that the broker still has, when nothing came for a while: they are done."""
-        for part in self._stream.parts:
-            cursor = part.cursor
-            if cursor.done or not cursor.bounded_by_end or not part.open or part.frames:
-                continue
-            if cursor.moved:
-                ack = api.CommandAck(consumer_id=part.id, ack_type=api.CommandAck.Cumulative)
-                ack.message_id.append(message_id(cursor.begin[0], cursor.begin[1]))
-                yield from self._stream.ask_again(part, ack, deadline)
-            stats = yield from self._stream.ask_again(part, api.CommandConsumerStats(), deadline)
+        """Find the partitions whose stop lies behind all that the broker still has, when nothing came for a while: they are done.
+
+        Those whose broker does not answer are asked again the next time; it is not waited for any longer when messages have come.
+        """
+        stream = self._stream
+        idle = [part for part in stream.parts if part.cursor.bounded_by_end and not part.cursor.done and part.open and not part.frames]
+
+        def came(_: bool) -> bool:
+            return any(part.frames for part in stream.parts)
+
+        def ack(part: PartitionConsumer) -> api.CommandAck:
+            made = api.CommandAck(ack_type=api.CommandAck.Cumulative)
+            made.message_id.append(message_id(*part.cursor.begin[:2]))
+            return made
+
+        now = time.monotonic()
+        moved = [part for part in idle if part.cursor.moved]
+        _, unacked = yield from stream.ask_each(moved, ack, now + (deadline - now) / 2, came)
+        asked = [part for part in idle if part not in unacked]
+        replies, failed = yield from stream.ask_each(asked, lambda _: api.CommandConsumerStats(), deadline, came)
+        for part, stats in replies.items():
             if stats.msgBacklog == 0 and not part.frames:
                 self._retire(part)
+        for why in (*unacked.values(), *failed.values()):
+            if not isinstance(why, TransportError):  # `next` raises what lasts of the others
+                raise why
 
     def __iter__(self) -> Iterator[Batch]:
         while not self.done:
@@ -483,6 +547,8 @@ class PulsarReader(PartingRole):
     def _forget(self, part: PartitionConsumer) -> Late | None:
         """Stop waiting for a partition that could not be opened; return what was known of it."""
         late = self._late.pop(part, None)
+        if late is not None and late.call is not None:
+            late.call.cancel()
         if late is not None and late.task is not None:
             late.task.cancel(Closed("the partition is not read any more", topic=part.topic, partition=part.partition))
         return late

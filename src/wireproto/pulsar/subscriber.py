@@ -228,7 +228,7 @@ class Subscriber:
         broker = yield from cluster.lookup.finding(part.name, until, CONSUMER)
         subscription_task.stage = f"its broker {broker.address[0]}:{broker.address[1]} is dialled"
         conn = yield from cluster.connecting(broker, self._purpose, until)
-        subscription_task.stage = "SUBSCRIBE is not answered"
+        subscription_task.stage = f"SUBSCRIBE is not answered by {conn.peer}"
         self._watch_loss(conn)
         consumer = cluster.next_consumer_id()  # of its own for each SUBSCRIBE, so that nothing old is taken for new
         subscription_task.conn, subscription_task.consumer = conn, consumer
@@ -255,6 +255,7 @@ class Subscriber:
 
     def _mark(self, subscription_task: SubscriptionTask, conn: Connection, until: float) -> Steps[Place | None]:
         """Return the mark-delete position, which has to be known only where it may have been moved."""
+        subscription_task.stage = f"CommandGetLastMessageId is not answered by {conn.peer}"
         try:
             return _place(
                 (yield from self._ask(subscription_task, conn, api.CommandGetLastMessageId(consumer_id=subscription_task.consumer), until))
