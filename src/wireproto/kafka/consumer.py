@@ -45,7 +45,7 @@ _LEAVING = 10.0
 _MISSING = Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
 """Pauses before a missing topic is looked up again: Java's retry.backoff.ms and retry.backoff.max.ms."""
 Offsets = dict[TopicPartition, int]
-Resumed = tuple[Offsets, Offsets, Offsets, dict[TopicPartition, Request], Offsets]
+Resumed = tuple[Offsets, Offsets, Offsets, dict[TopicPartition, tuple[Request, WireprotoError]], Offsets]
 
 
 class KafkaConsumer(PartingRole, AbandonedRole):
@@ -246,7 +246,8 @@ class KafkaConsumer(PartingRole, AbandonedRole):
             self._fetcher.asking.add(*key, offset, epoch=epochs.get(key, -1))
             if isinstance(self._start, Earliest):  # any other start is stored nowhere: the next commit stores it, as that of Java's client
                 self._saved.setdefault(key, begin.get(key, -1))
-        self._fetcher.placing.add(later, timing.finding)
+        waiting = {key: request for key, (request, _) in later.items()}
+        self._fetcher.placing.add(waiting, {key: why for key, (_, why) in later.items()}, timing.finding)
         leading = self._coordinator.membership.leading
         self._counts = self._coordinator.counts if leading else self._partition_counts()
         self._plan_look()
@@ -274,7 +275,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
         Returns:
             a tuple: offsets where the group resumes; offsets where to begin for partitions without a committed offset; the leader epochs of
                 the
-            former; the requests of partitions without a leader that could say where they begin; the ends that were committed just now.
+            former; the requests of partitions whose leader has not told where they begin, and why; the ends that were committed just now.
         """
         cluster, group, to = self._cluster, self._coordinator.group, self._coordinator.route
         epochs: dict[TopicPartition, int] = {}
@@ -284,13 +285,13 @@ class KafkaConsumer(PartingRole, AbandonedRole):
         begin = positions.PLACES.requests(self._start, [key for key in sorted(mine) if key not in resume])
         if isinstance(self._start, Latest):  # all records of a partition that was added later are new
             begin |= {key: EARLIEST for key in begin if key[1] >= self._first_counts.get(key[0], 0)}
-        leaderless: set[TopicPartition] = set()
-        found = yield from timing.finding(cluster, begin, until, self._options, leaderless=leaderless)
+        later: dict[TopicPartition, WireprotoError] = {}
+        found = yield from timing.finding(cluster, begin, until, self._options, later=later)
         ends = {key: offset for key, offset in found.items() if isinstance(begin[key], Latest)}
         if ends:
             codes = yield from self._storing(ends, until, self._coordinator.membership.member, generation)
             ends = {key: offset for key, offset in ends.items() if not codes.get(key)}  # refused: a new generation has begun, which we join
-        return resume, found, epochs, {key: begin[key] for key in sorted(leaderless)}, ends
+        return resume, found, epochs, {key: (begin[key], later[key]) for key in sorted(later)}, ends
 
     def _call_back(self, function: object, partitions: frozenset[TopicPartition]) -> None:
         """Call the user's function, which may commit, seek or pause."""
@@ -563,7 +564,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
             TransportError: a leader does not answer in time. `known` of both has the lags of the others. Closed, ConcurrentUse.
         """
         with self._only:
-            cursors, waiting = self._fetcher.plan.cursors, self._fetcher.placing.waiting
+            cursors, waiting = self._fetcher.plan.cursors, self._fetcher.placing.reasons
             return (yield from lagging(self._cluster, cursors, waiting, deadline_after(timeout), committed=self._committed_only))
 
     # --- moving ---
@@ -603,7 +604,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
     def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
         """Continue from another place in the assigned partitions; a Position or mapping moves only those that it names.
 
-        A partition without a leader that could say where the place is does not delay the others: it is moved when it has a leader.
+        A partition without a leader, or with a silent one, does not delay the others: it is moved when a leader answers.
 
         Args:
             where: EARLIEST, LATEST, AtTime, a Position, or a mapping of these by (topic, partition).
@@ -616,13 +617,13 @@ class KafkaConsumer(PartingRole, AbandonedRole):
             all_assigned(named(where) or (), self.assignment)
             requests = positions.PLACES.requests(where, sorted(self.assignment), "seek")
             placing = self._fetcher.placing
-            leaderless: set[TopicPartition] = set()
-            found = yield from timing.finding(self._cluster, requests, deadline_after(timeout), self._options, leaderless=leaderless)
-            self._fetcher.place_later({key: requests[key] for key in sorted(leaderless)}, timing.finding)
+            later: dict[TopicPartition, WireprotoError] = {}
+            found = yield from timing.finding(self._cluster, requests, deadline_after(timeout), self._options, later=later)
+            self._fetcher.place_later({key: requests[key] for key in sorted(later)}, later, timing.finding)
             for key, offset in found.items():
                 (self._fetcher.place if key in placing.waiting else self._fetcher.plan.seek)(key, offset)
                 self._began[key] = offset
-            for key in leaderless:
+            for key in later:
                 self._began.pop(key, None)
                 self._saved.setdefault(key, _UNKNOWN)  # the next commit stores it, as it does for the others
             for key in requests:

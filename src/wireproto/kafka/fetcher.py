@@ -120,12 +120,14 @@ class Fetcher(KafkaFetcherCore):
         self.asking.add(*key, offset).paused = key in self.placing.paused
         self.placing.forget(key)
 
-    def place_later(self, requests: Mapping[TopicPartition, Request], finding: Finding) -> None:
-        """Read these partitions, which have no leader now, from these places once they have one; what was fetched of them is dropped."""
+    def place_later(
+        self, requests: Mapping[TopicPartition, Request], reasons: Mapping[TopicPartition, WireprotoError], finding: Finding
+    ) -> None:
+        """Read these partitions from these places once their leaders answer; what was fetched of them is dropped. See `Placing.add`."""
         for key in requests:
             if key in self.plan.cursors and self.plan.cursors[key].paused:
                 self.placing.paused.add(key)
-        self.placing.add(requests, finding)
+        self.placing.add(requests, reasons, finding)
         for key in requests:
             self.plan.remove(key)
 

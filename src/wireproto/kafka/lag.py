@@ -5,13 +5,14 @@ One request to each leader; where a partition has none, or a leader does not ans
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..errors import WireprotoError
-from ..net.task import Steps
+from ..net.task import NEVER, Steps, fresh
 from ..position import TopicPartition
 from . import positions
+from .codes import LeaderNotAvailable
 
 if TYPE_CHECKING:
     from .cluster import KafkaCluster
@@ -19,29 +20,35 @@ if TYPE_CHECKING:
 
 
 def lagging(
-    cluster: KafkaCluster, cursors: Mapping[TopicPartition, Cursor], waiting: Collection[TopicPartition], until: float, *, committed: bool
+    cluster: KafkaCluster,
+    cursors: Mapping[TopicPartition, Cursor],
+    waiting: Mapping[TopicPartition, WireprotoError],
+    until: float,
+    *,
+    committed: bool,
 ) -> Steps[dict[TopicPartition, int]]:
     """Return the offsets between each cursor and its partition's end.
 
     Args:
         cursors: what is read, by partition.
-        waiting: partitions that have had no leader yet that could say where they begin.
+        waiting: partitions whose leader has not told yet where they begin, and why.
         until: the deadline, a time.monotonic() value.
         committed: whether the end is the last stable offset instead of the high watermark.
     Raises:
-        LeaderNotAvailable: of a partition in `waiting`, or of one without a leader now. The broker's error, TimedOut. `known` of any error
-            has the lags of the other partitions.
+        LeaderNotAvailable: of a partition without a leader, now or in `waiting`. The broker's error, TimedOut. `known` of any error has
+            the lags of the other partitions.
     """
     ends: dict[TopicPartition, int] = {}
-    without, asked = set(waiting), dict.fromkeys(cursors, positions.LATEST_TIME)
+    later, asked = dict(waiting), dict.fromkeys(cursors, positions.LATEST_TIME)
     problem: WireprotoError | None = None
     try:
-        yield from positions.listing(cluster, asked, until, committed=committed, leaderless=without, into=ends)
+        yield from positions.listing(cluster, asked, until, committed=committed, later=later, patience=NEVER, into=ends)
     except WireprotoError as why:
         problem = why
     lags = {key: max(0, ends[key] - cursor.position) for key, cursor in cursors.items() if key in ends}
-    if without and problem is None:
-        problem = positions.no_leader(without)
+    if later and problem is None:
+        without = [key for key, why in later.items() if isinstance(why, LeaderNotAvailable)]
+        problem = positions.no_leader(without) if without else fresh(next(iter(later.values())))
     if problem is not None:
         problem.known = lags
         raise problem

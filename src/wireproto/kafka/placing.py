@@ -1,4 +1,4 @@
-"""Finds where partitions begin that had no leader when a role began to read, or sought: asks until a leader can answer.
+"""Finds where partitions begin that had no leader, or a silent one, when a role began to read, or sought: asks until a leader answers.
 
 One task of the client while any are left; what it finds is taken in by the role's own thread, which then reads these partitions beside the
 others, which are not delayed. One thread at a time, apart from the task.
@@ -15,6 +15,7 @@ from ..flow.resolve import Request
 from ..net.retry import Policy, Verdict, Waits, verdict
 from ..net.task import Steps, Task, fresh
 from ..position import TopicPartition
+from .codes import LeaderNotAvailable
 
 if TYPE_CHECKING:
     from .cluster import KafkaCluster
@@ -31,16 +32,19 @@ class Finding(Protocol):
         until: float,
         options: KafkaOptions,
         *,
-        leaderless: set[TopicPartition] | None = None,
+        later: dict[TopicPartition, WireprotoError] | None = None,
+        patience: float | None = None,
     ) -> Steps[dict[TopicPartition, int]]:
         """See `timing.finding`."""
 
 
 _AGAIN = Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
+_PATIENCE = 1.0
+"""Seconds for which the first answer of a leader is waited for; then twice as long each time, up to `request_timeout`."""
 
 
 class Placing:
-    """Keeps the partitions without a leader; see the module.
+    """Keeps the partitions whose leader has not answered; see the module.
 
     Holds no role, so that its task does not keep a role from being garbage-collected.
 
@@ -49,6 +53,7 @@ class Placing:
 
     Attributes:
         waiting: where they are to begin, by partition.
+        reasons: why that is not known yet, by partition.
         paused: those of them that are paused.
     """
 
@@ -57,18 +62,30 @@ class Placing:
         self._options = options
         self._news = news
         self.waiting: dict[TopicPartition, Request] = {}
+        self.reasons: dict[TopicPartition, WireprotoError] = {}
         self.paused: set[TopicPartition] = set()
         self._found: dict[TopicPartition, tuple[Request, int]] = {}
         self._problem: WireprotoError | None = None
         self._task: Task[None] | None = None
         self._finding: Finding | None = None
 
-    def add(self, requests: Mapping[TopicPartition, Request], finding: Finding) -> None:
-        """Ask for these until they are found, and `collect` yields them."""
+    def add(self, requests: Mapping[TopicPartition, Request], reasons: Mapping[TopicPartition, WireprotoError], finding: Finding) -> None:
+        """Ask for these until they are found, and `collect` yields them.
+
+        Args:
+            requests: where to begin. reasons: why that is not known now. finding: how to ask.
+        """
         self._finding = finding
         self.waiting |= requests
+        warning = self._cluster.log.warning
         for key in requests:
-            self._cluster.log.warning(("leaderless", key), "%s[%d]: it has no leader now, and is read as soon as it has one", *key)
+            why = self.reasons[key] = reasons[key]
+            if isinstance(why, LeaderNotAvailable):
+                warning(("leaderless", key), "%s[%d]: it has no leader now, and is read as soon as it has one", *key)
+            else:
+                warning(
+                    ("silent", key), "%s[%d]: its leader does not tell where it begins, and it is read as soon as it does: %s", *key, why
+                )
         self._ask()
 
     def _ask(self) -> None:
@@ -80,13 +97,14 @@ class Placing:
 
     def _asking(self, found: dict[TopicPartition, tuple[Request, int]], finding: Finding) -> Steps[None]:
         """Look for the offsets of the waiting partitions, until all are found. `found` belongs to this task alone; the next has another."""
-        waits = Waits(_AGAIN)
+        waits, patience = Waits(_AGAIN), _PATIENCE
         while left := {key: request for key, request in [*self.waiting.items()] if key not in found or found[key][0] is not request}:
-            until = time.monotonic() + self._options.request_timeout
+            later: dict[TopicPartition, WireprotoError] = {}
             try:
-                yield from self._cluster.refreshing({topic for topic, _ in left}, until)
+                yield from self._cluster.refreshing({topic for topic, _ in left}, time.monotonic() + self._options.request_timeout)
                 led = {key: request for key, request in left.items() if self._cluster.metadata.leader(*key) is not None}
-                places = yield from finding(self._cluster, led, until, self._options, leaderless=set())
+                until = time.monotonic() + self._options.request_timeout + patience
+                places = yield from finding(self._cluster, led, until, self._options, later=later, patience=patience)
                 found |= {key: (led[key], offset) for key, offset in places.items()}
             except Closed:
                 raise
@@ -95,6 +113,9 @@ class Placing:
                     self._problem = why
                     self._news()
                     return
+            if later:
+                patience = min(2 * patience, self._options.request_timeout)
+            self.reasons |= {key: why for key, why in later.items() if key in self.reasons}
             if not found.keys().isdisjoint(left):
                 self._news()
             yield time.monotonic() + waits.next()
@@ -112,11 +133,13 @@ class Placing:
     def forget(self, key: TopicPartition) -> None:
         """Drop a partition from the waiting ones: it is read now."""
         self.waiting.pop(key, None)
+        self.reasons.pop(key, None)
         self.paused.discard(key)
 
     def drop(self) -> None:
         """Drop all waiting partitions: they are not read any more."""
         self.waiting.clear()
+        self.reasons.clear()
         self.paused.clear()
         self._found = {}
         if self._task is not None:

@@ -18,9 +18,10 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..errors import TimedOut, WireprotoError
+from ..errors import TimedOut, TransportError, WireprotoError
 from ..flow.resolve import Request, Resolver, shown
 from ..net.retry import Verdict, verdict
+from ..net.task import NEVER
 from ..position import AtTime, Earliest, LogOffset, Position, TopicPartition
 from . import wire
 from .codes import LeaderNotAvailable, UnknownServerError, UnknownTopicOrPartition, error
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 LATEST_TIME, EARLIEST_TIME, _LOCAL_TIME = -1, -2, -4
 _LOCAL_SINCE = 8
 _TIERED_TIMEOUT = 30_000
+ENOUGH = 5.0
+"""Seconds for which a leader's answer is waited for, where it must not delay others."""
 _ELECTION = 1.0
 """Seconds for which a partition without a leader is waited for, where it must not delay others: an election takes no longer."""
 PLACES = Resolver(LogOffset)
@@ -51,14 +54,16 @@ def finding(
     until: float,
     *,
     committed: bool,
-    leaderless: set[TopicPartition] | None = None,
+    later: dict[TopicPartition, WireprotoError] | None = None,
+    patience: float | None = None,
 ) -> Steps[tuple[dict[TopicPartition, int], dict[TopicPartition, int]]]:
     """Resolve requests to offsets now.
 
     Args:
         requests: by partition. until: the deadline, a time.monotonic() value.
         committed: whether LATEST is the last stable offset instead of the high watermark.
-        leaderless: takes the partitions that have no leader, which are left out; None: they are waited for.
+        later: takes the partitions that have no leader, or whose leader does not answer, and why; they are left out. None: they are waited
+            for. patience: see `listing`.
     Returns:
         the offsets; and the ends of the partitions that are asked for a time, as they were before that: no time resolves to an offset
         behind its partition's end.
@@ -72,12 +77,13 @@ def finding(
     answers: dict[TopicPartition, int] = {}
     try:
         if first:
-            yield from listing(cluster, first, until, committed=committed, leaderless=leaderless, into=answers)
+            yield from listing(cluster, first, until, committed=committed, later=later, patience=patience, into=answers)
         ends = {key: answers.pop(key) for key in times if key in answers}
         found |= answers
         if ends:
             behind = {key: times[key] for key in ends}
-            for key, offset in (yield from listing(cluster, behind, until, committed=committed, leaderless=leaderless)).items():
+            late = yield from listing(cluster, behind, until, committed=committed, later=later, patience=patience)
+            for key, offset in late.items():
                 found[key] = min(offset, ends[key]) if offset >= 0 else ends[key]
     except WireprotoError as why:
         why.known = log_positions({key: offset for key, offset in (found | answers).items() if key not in times})
@@ -97,7 +103,8 @@ def listing(
     *,
     committed: bool,
     made: bool = False,
-    leaderless: set[TopicPartition] | None = None,
+    later: dict[TopicPartition, WireprotoError] | None = None,
+    patience: float | None = None,
     into: dict[TopicPartition, int] | None = None,
 ) -> Steps[dict[TopicPartition, int]]:
     """Ask the leaders for offsets, all at once; partitions that are refused with a retriable code are asked for again.
@@ -106,18 +113,31 @@ def listing(
         times: ListOffsets timestamps by partition. until: the deadline, a time.monotonic() value.
         committed: whether LATEST is the last stable offset instead of the high watermark.
         made: the topics were made just now: they are waited for as long as there is time, others for `unknown_topic_timeout`.
-        leaderless: see `finding`; an election is waited for.
+        later: see `finding`; an election is waited for.
+        patience: seconds for which a leader is waited for before that, but half of the time at most; NEVER: all of the time.
         into: takes the answers, also those that came before an error.
     Raises:
         the broker's error, TimedOut.
     """
     found: dict[TopicPartition, int] = {} if into is None else into
 
+    begin, enough = time.monotonic(), until
+
     def ask(node: int, part: list[TopicPartition]) -> Steps[None]:
-        conn = yield from cluster.connecting(node, "main", until)
+        try:
+            yield from hear(node, part)
+        except TransportError as why:
+            if isinstance(why, TimedOut):
+                why.with_context(message=ListOffsetsRequest.NAME, topic=part[0][0], partition=part[0][1])
+            if later is None or time.monotonic() < enough:
+                raise
+            later.update(dict.fromkeys(part, why))
+
+    def hear(node: int, part: list[TopicPartition]) -> Steps[None]:
+        conn = yield from cluster.connecting(node, "main", enough)
         version = wire.version_for(conn, ListOffsetsRequest)
         request = _request(cluster, {key: times[key] for key in part}, committed)
-        reply: ListOffsetsResponse = yield from cluster.answered(conn, request, until, version=version)
+        reply: ListOffsetsResponse = yield from cluster.answered(conn, request, enough, version=version)
         problem: WireprotoError | None = None
         for topic in reply.topics:
             for entry in topic.partitions:
@@ -132,16 +152,21 @@ def listing(
             raise problem
 
     missing: UnknownTopicOrPartition | LeaderNotAvailable | None = None
-    elected = time.monotonic() + min(_ELECTION, (until - time.monotonic()) / 2)
+    elected = begin + min(_ELECTION, (until - begin) / 2)
 
     def attempt() -> Steps[None]:
-        nonlocal missing
+        nonlocal missing, enough
         try:
-            without: set[TopicPartition] | None = set() if leaderless is not None and time.monotonic() >= elected else None
-            nodes = yield from by_leader(cluster, [key for key in times if key not in found], until, without)
-            yield from cluster.tasks.every([(f"asking node {node} for offsets", ask(node, part)) for node, part in nodes.items()], until)
-            if leaderless is not None and without:
-                leaderless.update(without)
+            without: set[TopicPartition] | None = set() if later is not None and time.monotonic() >= elected else None
+            left = [key for key in times if key not in found and (later is None or key not in later)]
+            nodes = yield from by_leader(cluster, left, until, without)
+            if enough == until and later is not None and patience != NEVER:
+                now = time.monotonic()
+                enough = now + min(ENOUGH if patience is None else patience, (until - now) / 2)
+            asked = [(f"asking node {node} for offsets", ask(node, part)) for node, part in nodes.items()]
+            yield from cluster.tasks.every(asked, NEVER)  # each keeps the deadline itself, and names what is not answered
+            if later is not None and without:
+                later.update({key: no_leader([key]) for key in without})
         except (UnknownTopicOrPartition, LeaderNotAvailable) as why:
             missing = why
             raise
@@ -149,12 +174,12 @@ def listing(
     def refresh(why: WireprotoError) -> Steps[None]:
         return cluster.refreshing({topic for topic, _ in times}, until)
 
-    enough = until if made else time.monotonic() + cluster.options.unknown_topic_timeout
+    unknown = until if made else time.monotonic() + cluster.options.unknown_topic_timeout
 
     def judge(why: WireprotoError) -> Verdict:
         # a leader may learn late of a topic that other nodes know; one that they do not know either is gone
         problem = cluster.metadata.problem(why.topic) if why.topic is not None else None
-        gone = time.monotonic() >= enough and isinstance(problem, UnknownTopicOrPartition)
+        gone = time.monotonic() >= unknown and isinstance(problem, UnknownTopicOrPartition)
         return verdict(why, passing=(UnknownServerError,), final=(UnknownTopicOrPartition,) if gone else ())
 
     try:

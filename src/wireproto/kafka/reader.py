@@ -3,7 +3,7 @@
 Starts and stops are resolved to offsets once, when the reader is opened; then batches come from the fetcher. The stop LATEST is the high
 watermark, or the last stable offset when only committed records are read; a partition ends when its position passes the stop, whether or
 not there was a record at the stop. A reader of a whole topic without a stop reads partitions that are added, too. Without a stop it begins
-with the partitions that have leaders; with a stop it waits for all of them, or a part would pass for the whole.
+with the partitions whose leaders answer; with a stop it waits for all of them, or a part would pass for the whole.
 
 Ranges are cheap: where start and stop are positions of a topic that the client knows, opening a reader sends no request, and its
 connections are kept for the next such reader when it is closed. Any other reader gives its connections up when it is done; a seek opens
@@ -71,13 +71,13 @@ class KafkaReader(AbandonedRole):
         keys = [(topic, number) for number in _numbers(topic, sorted(entry.partitions), options)]
         first, last = positions.PLACES.ranges(start, stop, keys)
         stops = yield from timing.finding(cluster, last, deadline, options)
-        leaderless: set[TopicPartition] | None = set() if stop is None else None
-        starts = yield from timing.finding(cluster, first, deadline, options, leaderless=leaderless)
-        if leaderless and not starts:
-            starts, leaderless = (yield from timing.finding(cluster, first, deadline, options)), None
+        later: dict[TopicPartition, WireprotoError] | None = {} if stop is None else None
+        starts = yield from timing.finding(cluster, first, deadline, options, later=later)
+        if later and not starts:
+            starts, later = (yield from timing.finding(cluster, first, deadline, options)), None
         made = cls(cluster, topic, starts, stops, options, ranged=exact is not None)
-        if leaderless:
-            made._fetcher.placing.add({key: first[key] for key in sorted(leaderless)}, timing.finding)
+        if later:
+            made._fetcher.placing.add({key: first[key] for key in sorted(later)}, later, timing.finding)
         if stop is None and named(start) is None and options.partitions is None:
             made._fetcher.follow(topic)
         return made
@@ -120,7 +120,7 @@ class KafkaReader(AbandonedRole):
     def seek(self, where: Where, *, timeout: float = 30.0) -> Steps[None]:
         """Continue from another place; what was fetched ahead is dropped. A Position or mapping moves only the partitions that it names.
 
-        Without a stop a partition that has no leader does not delay the others: it is moved when it has a leader.
+        Without a stop a partition that has no leader, or a silent one, does not delay the others: it is moved when a leader answers.
 
         Args:
             where: EARLIEST, LATEST, AtTime, a Position, or a mapping of these by (topic, partition).
@@ -133,10 +133,10 @@ class KafkaReader(AbandonedRole):
             plan, placing = self._fetcher.plan, self._fetcher.placing
             requests = positions.PLACES.requests(where, [*plan.cursors, *placing.waiting], "seek")
             deadline = deadline_after(timeout)
-            leaderless: set[TopicPartition] | None = None if self.stops else set()
-            found = yield from timing.finding(self._cluster, requests, deadline, self._options, leaderless=leaderless)
+            later: dict[TopicPartition, WireprotoError] | None = None if self.stops else {}
+            found = yield from timing.finding(self._cluster, requests, deadline, self._options, later=later)
             self._resting = False
-            self._fetcher.place_later({key: requests[key] for key in sorted(leaderless or ())}, timing.finding)
+            self._fetcher.place_later({key: requests[key] for key in sorted(later or ())}, later or {}, timing.finding)
             for key, offset in found.items():
                 (self._fetcher.place if key in placing.waiting else plan.seek)(key, offset)
 

@@ -35,19 +35,21 @@ def finding(
     until: float,
     options: KafkaOptions,
     *,
-    leaderless: set[TopicPartition] | None = None,
+    later: dict[TopicPartition, WireprotoError] | None = None,
+    patience: float | None = None,
 ) -> Steps[dict[TopicPartition, int]]:
     """Resolve requests to offsets now; times by the timestamps of records that these options let be read.
 
     Args:
         requests: by partition. until: the deadline, a time.monotonic() value. options: of the reader.
-        leaderless: takes the partitions that have no leader, which are left out; None: they are waited for.
+        later: takes the partitions that have no leader, or whose leader does not answer, and why; they are left out. None: they are waited
+            for. patience: see `positions.listing`.
     Raises:
         the broker's error, TimedOut; `known` has the positions that were found.
     """
-    if leaderless is not None:
-        return (yield from _finding(cluster, requests, until, options, leaderless))
-    late = set[TopicPartition]()
+    if later is not None:
+        return (yield from _finding(cluster, requests, until, options, later, patience))
+    late: dict[TopicPartition, WireprotoError] = {}
     found = yield from _finding(cluster, requests, until, options, late)
     if late:
         try:
@@ -63,11 +65,12 @@ def _finding(
     requests: Mapping[TopicPartition, Request],
     until: float,
     options: KafkaOptions,
-    leaderless: set[TopicPartition] | None,
+    later: dict[TopicPartition, WireprotoError] | None,
+    patience: float | None = None,
 ) -> Steps[dict[TopicPartition, int]]:
     """Resolve requests by ListOffsets, then times by reading."""
     committed = options.isolation == "committed"
-    found, ends = yield from positions.finding(cluster, requests, until, committed=committed, leaderless=leaderless)
+    found, ends = yield from positions.finding(cluster, requests, until, committed=committed, later=later, patience=patience)
     times: dict[TopicPartition, int] = {}
     for key, request in requests.items():
         if isinstance(request, AtTime) and request.ms > 0 and key in found and found[key] < ends[key]:
