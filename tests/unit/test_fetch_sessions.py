@@ -278,11 +278,11 @@ def test_each_node_has_a_session_of_its_own_and_is_told_good_bye() -> None:
         asking.answer(asked, reply(numbers, session=10 + due.link), 17, 0.0)
     found = {due.link: asking.request(due, lambda name: ID, lambda topic, partition: 0)[0] for due in asking.due(0.0)}
     assert {node: (request.session_id, request.session_epoch) for node, request in found.items()} == {0: (10, 1), 1: (11, 1)}
-    parting = asking.farewell(1)
+    parting = asking.end_session(1)
     assert parting is not None
     assert (parting.session_id, parting.session_epoch, parting.topics, parting.max_wait_ms) == (11, -1, (), 0)
-    assert asking.farewell(1) is None
-    assert asking.farewell(7) is None
+    assert asking.end_session(1) is None
+    assert asking.end_session(7) is None
 
 
 # --- beside a broker ---

@@ -26,7 +26,7 @@ from .host import Host, Waiter
 R = TypeVar("R")
 _DEFAULT = 30.0
 """Seconds of a call without `timeout`, as of the synchronous roles."""
-_BREATH = 0.005
+_YIELD_AFTER = 0.005
 """Seconds after which an iterator that always finds a batch lets other coroutines run."""
 
 
@@ -222,7 +222,7 @@ class Reading(AsyncRole[R]):
             batch = await self._run(self._being(role, "polling")(3600.0))
             if batch is not None:
                 yield batch
-            if time.monotonic() - rested > _BREATH:
+            if time.monotonic() - rested > _YIELD_AFTER:
                 await asyncio.sleep(0)
                 rested = time.monotonic()
 

@@ -289,7 +289,7 @@ class BatchProducer(ProducerCore, Sends):
     def _late(self, batch: Any, why: WireprotoError) -> WireprotoError:
         """Return the error to raise for a position that is not known in time, or not any more."""
         if isinstance(why, TimedOut):
-            why.text += batch.queue.last_trouble(batch)
+            why.text += batch.queue.last_error_text(batch)
         return why
 
     def _find_place(self, batch: Any, index: int) -> Any:

@@ -86,7 +86,7 @@ class Wire(Protocol):
         """Return the connection that a key's batches go to now; None: not known, or not there. Called under the sender's lock."""
         ...
 
-    def crowded(self, link: Any) -> bool:
+    def congested(self, link: Any) -> bool:
         """Return whether so many bytes are unsent there that more should wait."""
         ...
 

@@ -55,7 +55,7 @@ T = TypeVar("T")
 _REFRESH_TIME = 5.0
 _BESIDE = 0.5
 """Seconds that a node has to answer before another one is asked beside it."""
-_SPARE = 2
+_SPARE_CONNECTIONS = 2
 """Closed readers whose connections are kept."""
 
 Route = Callable[[float], "Steps[Connection]"]
@@ -105,7 +105,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
         self._known = True
 
     @staticmethod
-    def worn(conn: Connection) -> bool:
+    def expiring(conn: Connection) -> bool:
         """Return whether the connection's session is about to end."""
         agreed: wire.Agreed = conn.context
         return agreed.until <= time.monotonic()
@@ -412,7 +412,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
 
         def judge(why: WireprotoError) -> Verdict:
             missing = time.monotonic() >= enough and not create
-            return verdict(why, passing=(UnknownServerError,), final=(UnknownTopicOrPartition,) if missing else ())
+            return verdict(why, transient=(UnknownServerError,), final=(UnknownTopicOrPartition,) if missing else ())
 
         return (yield from self.retrying(look, until, judge=judge))
 
@@ -433,7 +433,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
     def give_back(self, purpose: str, *, keep: bool) -> None:
         """Take back the purpose of a closed reader: its connections are kept for the next one, if they are few."""
         with self._lock:
-            keep = keep and len(self._spare) < _SPARE
+            keep = keep and len(self._spare) < _SPARE_CONNECTIONS
             if keep:
                 self._spare.append(purpose)
         if not keep:

@@ -25,7 +25,7 @@ from typing import Any
 from .._codec import KafkaChunk, ReadBudget, Slice, kafka_section_end
 from ..errors import DataLoss, FrameTooLarge, Malformed, TransportError, WireprotoError
 from ..flow import ahead
-from ..flow.ahead import PlannedFetch, ReadAhead, Ticket, nobody
+from ..flow.ahead import PlannedFetch, ReadAhead, Ticket, no_link_busy
 from ..net.retry import Policy, Verdict, verdict
 from ..position import TopicPartition
 from .codes import CorruptMessage, LeaderNotAvailable, OffsetOutOfRange, UnknownServerError, UnknownTopicId, UnknownTopicOrPartition, error
@@ -41,11 +41,11 @@ _LOGGED_FROM = 4
 _DOUBT_TIMES = 3
 _DOUBT_TIME = 2.0
 """Responses without records (_DOUBT_TIMES), and seconds over which they came, before offsets are taken for empty."""
-_HUNGRY = 10.0
+_NO_RECORDS_LOGGED_AFTER = 10.0
 """Seconds of responses without records after which they are logged; then each time that the seconds have doubled."""
 
 _MISSING = (UnknownTopicOrPartition, UnknownTopicId)  # nodes learn of a new topic one after the other
-_PASSING = (UnknownServerError, TransportError)  # brokers report trouble with remote storage as the former
+_TRANSIENT = (UnknownServerError, TransportError)  # brokers report trouble with remote storage as the former
 _FINAL = (CorruptMessage,)  # the leader's own copy is corrupt, and stays so
 
 log = logging.getLogger("wireproto.kafka")
@@ -62,7 +62,7 @@ class Cursor(ahead.Cursor):
         end: high watermark, or last stable offset for a reader of committed records, as of the last response; -1: none yet.
         empties: responses without records in a row, though its end is further on.
         empty_since, empty_epoch: when the first of these came, and under which leader epoch.
-        hungry_at: the offset that responses without records were about, since `hungry_since`; they are logged at `tell_at`.
+        no_records_at: the offset that responses without records were about, since `no_records_since`; they are logged at `log_at`.
         last_time: timestamp in milliseconds of the last record returned since a seek, where `reset` needs it; -1: not known.
         missing_since: when its topic was first unknown to a node, 0.0 while it is known.
         topic_id: of the topic that was read so far; empty: not known.
@@ -74,16 +74,16 @@ class Cursor(ahead.Cursor):
         "empties",
         "empty_epoch",
         "empty_since",
-        "hungry_at",
-        "hungry_since",
         "last_time",
+        "log_at",
         "max_bytes",
         "missing_since",
+        "no_records_at",
+        "no_records_since",
         "partition",
         "position_epoch",
         "replica",
         "replica_until",
-        "tell_at",
         "topic",
         "topic_id",
     )
@@ -99,8 +99,8 @@ class Cursor(ahead.Cursor):
         self.replica_until = 0.0
         self.empties = 0
         self.empty_since = 0.0
-        self.empty_epoch = self.last_time = self.hungry_at = -1
-        self.missing_since = self.hungry_since = self.tell_at = 0.0
+        self.empty_epoch = self.last_time = self.no_records_at = -1
+        self.missing_since = self.no_records_since = self.log_at = 0.0
 
     def restart(self, offset: int) -> None:
         """Continue at another offset: forget what belongs to the former place."""
@@ -108,12 +108,12 @@ class Cursor(ahead.Cursor):
         self.position_epoch = self.ahead_epoch = -1
         self.topic_id = b""
         self.empties = 0
-        self.last_time = self.hungry_at = -1
+        self.last_time = self.no_records_at = -1
         self.missing_since = 0.0
 
-    def stand(self) -> None:
+    def drop_fetched_ahead(self) -> None:
         """Continue at the position: what was fetched ahead is forgotten."""
-        super().stand()
+        super().drop_fetched_ahead()
         self.ahead_epoch = self.position_epoch
         self.empties = 0
 
@@ -240,12 +240,12 @@ class Fetches:
             self.stale.add(cursor.topic)
         return node
 
-    def questions(self, cursor: Cursor) -> Iterator[tuple[int, int, int]]:
+    def next_requests(self, cursor: Cursor) -> Iterator[tuple[int, int, int]]:
         """Yield what to ask for: (offset, bytes asked for, bytes reserved); nothing while a Fetch is in flight or enough is held."""
         if not cursor.out and cursor.held < cursor.max_bytes:
             yield cursor.ahead, cursor.max_bytes, cursor.max_bytes
 
-    def due(self, now: float, busy: Callable[[Any], bool] = nobody) -> list[PlannedFetch[Cursor]]:
+    def due(self, now: float, busy: Callable[[Any], bool] = no_link_busy) -> list[PlannedFetch[Cursor]]:
         """Return the partitions to ask for now, by node; those without a known leader make their topic stale."""
         for cursor in self.plan.cursors.values():
             if cursor.replica >= 0 and not cursor.out and now >= cursor.replica_until:
@@ -293,7 +293,7 @@ class Fetches:
             wanted[cursor.key] = Want(topic_id, leader_epoch, ticket.offset, fetched, ticket.count)
         named = self.sessions.setdefault(ask.link, FetchSession()).name(wanted, by_id=by_id)
         request = FetchRequest(
-            max_wait_ms=20 if self._crowded(ask) else int(settings.max_wait * 1000),
+            max_wait_ms=20 if self._congested(ask) else int(settings.max_wait * 1000),
             min_bytes=settings.min_bytes,
             max_bytes=max(settings.max_bytes, *(ticket.count for ticket in ask.tickets)),
             isolation_level=int(settings.committed),
@@ -305,14 +305,14 @@ class Fetches:
         )
         return request, SentFetch(tuple(ask.tickets), names, epochs, ask.link, named)
 
-    def _crowded(self, ask: PlannedFetch[Cursor]) -> bool:
+    def _congested(self, ask: PlannedFetch[Cursor]) -> bool:
         """Return whether other partitions of the node wait for room: it should answer soon rather than wait for new records."""
         return any(
             not cursor.out and not cursor.paused and (cursor.stop is None or cursor.ahead < cursor.stop) and self.leader(cursor) == ask.link
             for cursor in self.plan.cursors.values()
         )
 
-    def farewell(self, node: int) -> FetchRequest | None:
+    def end_session(self, node: int) -> FetchRequest | None:
         """Return the request that ends a node's session; None when it has none."""
         session = self.sessions.pop(node, None)
         if session is None or not session.id:
@@ -418,7 +418,7 @@ class Fetches:
         if not nothing:
             self.plan.passed_over(ticket)
             return
-        self._hungry(cursor, now)
+        self._log_no_records(cursor, now)
         if cursor.stop is not None:
             self._empty(cursor, epoch, now)
 
@@ -457,13 +457,13 @@ class Fetches:
         cursor.empties += 1
         cursor.replica = -1
 
-    def _hungry(self, cursor: Cursor, now: float) -> None:
+    def _log_no_records(self, cursor: Cursor, now: float) -> None:
         """Log that a leader sends no records for a long time, though the log's end is further on: no error says so."""
-        if cursor.hungry_at != cursor.ahead:
-            cursor.hungry_at, cursor.hungry_since, cursor.tell_at = cursor.ahead, now, now + _HUNGRY
-        elif now >= cursor.tell_at:
-            waited = now - cursor.hungry_since
-            cursor.tell_at = now + waited
+        if cursor.no_records_at != cursor.ahead:
+            cursor.no_records_at, cursor.no_records_since, cursor.log_at = cursor.ahead, now, now + _NO_RECORDS_LOGGED_AFTER
+        elif now >= cursor.log_at:
+            waited = now - cursor.no_records_since
+            cursor.log_at = now + waited
             text = "%s[%d] has not been read for %.1f s: the answers have no records from offset %d on, though the log ends at %d"
             log.warning(text, *cursor.key, waited, cursor.ahead, cursor.end)
 
@@ -503,10 +503,10 @@ class Fetches:
         self.plan.refused(cursor, now)
         if problem.refresh:
             self.stale.add(cursor.topic)
-        trouble = now - cursor.troubled_since
+        trouble = now - cursor.failing_since
         cursor.missing_since = (cursor.missing_since or now) if isinstance(problem, _MISSING) else 0.0
         gone = now - cursor.missing_since > self.settings.unknown_topic_timeout
-        judged = verdict(problem, passing=_PASSING, final=_FINAL + _MISSING if gone else _FINAL)
+        judged = verdict(problem, transient=_TRANSIENT, final=_FINAL + _MISSING if gone else _FINAL)
         if judged is Verdict.NEVER or (cursor.stop is not None and trouble > self.settings.trouble):
             self._fail(cursor, problem)
         elif cursor.failures >= _LOGGED_FROM and not cursor.failures & (cursor.failures - 1):

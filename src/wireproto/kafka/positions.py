@@ -155,7 +155,7 @@ def listing(
         # a leader may learn late of a topic that other nodes know; one that they do not know either is gone
         problem = cluster.metadata.problem(why.topic) if why.topic is not None else None
         gone = time.monotonic() >= enough and isinstance(problem, UnknownTopicOrPartition)
-        return verdict(why, passing=(UnknownServerError,), final=(UnknownTopicOrPartition,) if gone else ())
+        return verdict(why, transient=(UnknownServerError,), final=(UnknownTopicOrPartition,) if gone else ())
 
     try:
         yield from cluster.retrying(attempt, until, refresh=refresh, judge=judge)

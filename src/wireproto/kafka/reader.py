@@ -101,14 +101,14 @@ class KafkaReader(AbandonedRole):
             DataLoss: the log was cut before the position, or its topic made again, and continues with other records; seek to go on
                 (`diverges_at` says where). Closed, ConcurrentUse.
         """
-        before = self._fetcher.plan.handed
+        before = self._fetcher.plan.delivered
         try:
             with self._only:
                 return self._fetcher.poll(deadline_after(timeout))
         except WireprotoError:
             raise
         except BaseException:
-            self._fetcher.broken_off(before)
+            self._fetcher.undo_poll(before)
             raise
 
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:

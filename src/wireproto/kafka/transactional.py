@@ -24,7 +24,7 @@ from ..errors import WireprotoError
 from ..flow.sender import Again, Refused, Verdict
 from ..net.task import Steps, Task, after
 from .codes import InvalidProducerEpoch, OutOfOrderSequenceNumber, error
-from .identity import NOBODY, ProducerState
+from .identity import NO_IDENTITY, ProducerState
 from .produce_template import ProduceTemplate
 from .producer import KafkaProducer
 from .sending import KafkaSender
@@ -111,7 +111,7 @@ class TransactionSender(KafkaSender):
         turn = self._work.open_turn()
         key: Any = queue.key
         owner = self.owner(key[0])
-        batch = TransactionBatch(queue, serial, now, self._make_builder(), Event(self._loop), owner, NOBODY)
+        batch = TransactionBatch(queue, serial, now, self._make_builder(), Event(self._loop), owner, NO_IDENTITY)
         batch.turn = turn
         return batch
 

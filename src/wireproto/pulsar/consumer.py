@@ -222,13 +222,13 @@ class PulsarConsumer(PartingRole):
         now = time.monotonic()
         if self._log(part.owner).moved_back(mark, None if closed else now):
             self._begin_anew(part)
-        self._log(part.owner).stands(mark, now)
+        self._log(part.owner).set_mark_delete(mark, now)
 
     def _marked(self, part: PartitionConsumer, mark: Place) -> None:
         """Note the mark-delete position of a partition as this member becomes active."""
         log = self._log(part.owner)
         if log.acked is None or mark > log.acked:
-            log.stands(mark, time.monotonic())
+            log.set_mark_delete(mark, time.monotonic())
 
     def _begin_anew(self, part: PartitionConsumer) -> None:
         if self._log(part.owner).handed is not None:

@@ -168,8 +168,8 @@ class PulsarProducer(BatchProducer):
 
     def _turn(self) -> int:
         """Return the partition of a record without a key: the next one, once the batch of the records before was sent, full or not."""
-        stuck = self._router.stuck
-        if stuck == self._last_turn and not self._partitions[stuck].taking:
+        sticky = self._router.sticky
+        if sticky == self._last_turn and not self._partitions[sticky].taking:
             self._router.know(len(self._partitions), False)
         self._last_turn = number = self._router.of(None)
         return number

@@ -54,14 +54,14 @@ from .frames import encode, encrypted, message_id
 from .message_stream import MessageStream
 from .partition_consumer import PartitionConsumer
 from .subscription import KEY_SHARED, SHARED, Subscription
-from .unacked import InHand, Key, Unacked
+from .unacked import HeldEntry, Key, Unacked
 
 if TYPE_CHECKING:
     from .acking_transaction import AckingTransaction
     from .cluster import PulsarCluster
     from .options import PulsarOptions
 
-Item = tuple[Any, int, InHand, int]
+Item = tuple[Any, int, HeldEntry, int]
 """A message that waits to be handed out, or was: record, attempt, entry and index."""
 
 UNREADABLE = Policy(first=1.0, factor=2.0, ceiling=60.0, jitter=0.2)
@@ -313,8 +313,8 @@ class PulsarQueue(PartingRole):
             refuse_ended(delivery)
             if index not in entry.held:
                 raise ended_before(delivery)
-            if index in entry.owed:
-                self._hand(entry.part).owes_not(entry, index)
+            if index in entry.unconfirmed:
+                self._hand(entry.part).ack_undone(entry, index)
             if not done:
                 yield from self._release(entry.part, entry.key, index, deadline)
             elif wait or self._alone:
@@ -337,9 +337,9 @@ class PulsarQueue(PartingRole):
             self._ack_later(entry, index)
             note_ended(delivery, done)
 
-    def _ack_later(self, entry: InHand, index: int) -> None:
+    def _ack_later(self, entry: HeldEntry, index: int) -> None:
         acking = self._acking
-        self._hands[entry.part.partition].owes(entry, index, acking.waiting)
+        self._hands[entry.part.partition].ack_begun(entry, index, acking.waiting)
         acking.more()
 
     @operation

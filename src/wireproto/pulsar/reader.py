@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from .cluster import PulsarCluster
     from .options import PulsarOptions
 
-NOWHERE = (-1, -1)
+NO_POSITION = (-1, -1)
 IDLE_CHECK = 1.0
 """Seconds without a message after which the broker is asked whether there is one before the stop."""
 ENDS = 0.8
@@ -199,7 +199,7 @@ class PulsarReader(PartingRole):
         """Fix where an open partition begins and stops; permits come last."""
         start, stop = late.start, late.stop
         cursor = part.cursor
-        end, mark = (yield from self._stream.place(part, deadline)) if part.kept else (NOWHERE, NOWHERE)
+        end, mark = (yield from self._stream.place(part, deadline)) if part.kept else (NO_POSITION, NO_POSITION)
         if not part.kept:
             pass  # it begins now, wherever that is
         elif isinstance(start, Latest):
@@ -246,7 +246,7 @@ class PulsarReader(PartingRole):
                     self._find(part, late)
                 else:
                     self._set_begin(part, late)
-                    self._stream.tend(part)
+                    self._stream.keep_subscribed(part)
             if not part.open:
                 continue
             try:
@@ -508,4 +508,4 @@ class PulsarReader(PartingRole):
 
 
 def _lasts(why: WireprotoError) -> bool:
-    return verdict(why, passing=(TimedOut,)) is Verdict.NEVER
+    return verdict(why, transient=(TimedOut,)) is Verdict.NEVER

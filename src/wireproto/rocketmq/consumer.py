@@ -77,7 +77,7 @@ class RocketConsumer(PartingRole):
             ProtocolError: what came cannot be decoded; names the position.
             ConcurrentUse: another thread is in a call. Closed: the role or the client was closed.
         """
-        before = self._assignment.fetcher.handing
+        before = self._assignment.fetcher.delivering
         try:
             with self._only:
                 deadline = deadline_after(timeout)
@@ -268,10 +268,10 @@ class RocketConsumer(PartingRole):
             until, assignment = deadline_after(timeout), self._assignment
             ends = yield from assignment.where(LATEST, until)
             places, lost = assignment.fetcher.positions(), assignment.fetcher.lost()
-            astray = {key for key, end in ends.items() if end < places[key] or key in lost}
-            starts = {key: places[key] for key in ends.keys() - astray}
-            if astray and self.options.reset != "latest":
-                starts |= yield from assignment.where(EARLIEST, until, astray)
+            out_of_range = {key for key, end in ends.items() if end < places[key] or key in lost}
+            starts = {key: places[key] for key in ends.keys() - out_of_range}
+            if out_of_range and self.options.reset != "latest":
+                starts |= yield from assignment.where(EARLIEST, until, out_of_range)
             return {key: max(0, end - starts.get(key, end)) for key, end in ends.items()}
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:

@@ -72,7 +72,7 @@ class Fetcher:
             that offset, and `poll` returns. None: such resets are ignored.
 
     Attributes:
-        handing: the cursor of the batch that is being returned to the role's caller, and the offset where that begins; None: there is none.
+        delivering: the cursor of the batch that is being returned to the caller, and the batch's first offset; None: no batch is.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Fetcher:
         self._looking: dict[str, Task[Route]] = {}
         self._showing: dict[str, Task[None]] = {}
         self._back = False  # `poll` is to return
-        self.handing: tuple[Cursor, int] | None = None
+        self.delivering: tuple[Cursor, int] | None = None
 
     # which queues ------------------------------------------------------------------------------------------------------------------
 
@@ -155,13 +155,13 @@ class Fetcher:
         Args:
             deadline: a `time.monotonic()` value. polling: what to run where it has to wait; None: the method `polling`.
         """
-        self.handing = None
+        self.delivering = None
         found = self._now()  # most often it is here already, and no steps are needed
         return found if found is not None else self._cluster.drive((polling or self.polling)(deadline), NEVER)
 
     def drive(self, steps: Steps[T]) -> T:
         """Run steps with `polling` among them, in the caller's thread."""
-        self.handing = None
+        self.delivering = None
         return self._cluster.drive(steps, NEVER)
 
     def take_back(self, before: tuple[Cursor, int] | None) -> bool:
@@ -170,14 +170,14 @@ class Fetcher:
         It is not known how much that call took in, so all pulls are forgotten, and sent again.
 
         Args:
-            before: `handing` when the call began.
+            before: `delivering` when the call began.
         Returns:
             whether a poll had begun since.
         """
-        if self.handing is before and before is not None:
+        if self.delivering is before and before is not None:
             return False
-        if self.handing is not None:
-            cursor, start = self.handing
+        if self.delivering is not None:
+            cursor, start = self.delivering
             cursor.position = start
         self.pulls.restart()
         return True
@@ -344,13 +344,13 @@ class Fetcher:
         """Make the batch of these replies; None when they hold no record. The next pulls are sent before it is decoded."""
         start, stop, last = cursor.position, cursor.stop, chunks[-1]
         end = last.next if stop is None else min(last.next, stop)  # what is stored as one inner batch (5.x) comes whole
-        self.handing = cursor, start
+        self.delivering = cursor, start
         self.plan.moved(last, end)
         try:
             self._send()
             bodies = [chunk.records for chunk in chunks if chunk.size]
             if not bodies:
-                self.handing = None
+                self.delivering = None
                 return None
             columns = self._decode(cursor, bodies, start)
         except WireprotoError:

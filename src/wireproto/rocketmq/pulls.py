@@ -42,16 +42,16 @@ LARGEST = 1 << 18
 """Bytes that a broker puts in one reply, by default, but for a single message that is larger."""
 GUESS = 1 << 10
 """Bytes assumed for a message while none was read."""
-NOWHERE = 1 << 63
+NO_STOP = 1 << 63
 AGAIN = Policy(first=0.05, factor=2.0, ceiling=1.0, jitter=0.2)
 RESET, REMOVING = "OFFSET_RESET", "MESSAGE_WAS_REMOVING"
 """Remarks. RESET: an administrator has set the group to another offset, said in the reply to one pull only. REMOVING: records were just
 deleted."""
-TOLD_FROM = 4
+LOGGED_FROM = 4
 """Refusals in a row after which they are logged; then each time that their number has doubled."""
 LEFT_OUT = 5.0
 """Seconds between looks at the route for a queue that is not to be read now."""
-PASSING = TimedOut, TopicNotExist, NoQueue, NotReadable
+TRANSIENT = TimedOut, TopicNotExist, NoQueue, NotReadable
 """Errors that a fresh route, or the next try, may resolve: whether a queue is to be read, the route says (`looked`)."""
 FOUND, RETRY, MOVED = 0, PullRetryImmediately.code, PullOffsetMoved.code
 
@@ -119,7 +119,7 @@ class Cursor(ahead.Cursor):
             mean = chunk.size // (chunk.next - chunk.start) + 1
             self.mean = max(mean, (self.mean + mean) // 2)  # grows at once, shrinks by half of the difference
 
-    def ripe(self, late: bool) -> bool:
+    def ready_to_deliver(self, late: bool) -> bool:
         """Return whether the replies that wait are to be delivered now. late: without waiting for more."""
         size = self.held - self.behind
         if late or size >= self.least or not size or self.stuck or self.short:
@@ -188,10 +188,10 @@ class Pulls:
             return None
         return address
 
-    def questions(self, cursor: Cursor) -> Iterator[tuple[int, int, int]]:
+    def next_requests(self, cursor: Cursor) -> Iterator[tuple[int, int, int]]:
         """Yield the pulls to send for this queue: offset, number of messages, bytes to reserve (0: with "suspend")."""
         at, end, out, later = cursor.sent, cursor.end, cursor.out, cursor.later
-        stop = NOWHERE if cursor.stop is None else cursor.stop
+        stop = NO_STOP if cursor.stop is None else cursor.stop
         full = cursor.held >= cursor.least
         most = cursor.most - len(cursor.chunks) - len(later) if full else cursor.most
         needed = cursor.ahead if cursor.held - cursor.behind < cursor.least else -1  # the pull that everything else waits for
@@ -404,7 +404,7 @@ class Pulls:
         """Try a queue again a little later, or have the error raised: it does not pass, or nothing has worked for `recovery_timeout`."""
         self._failing_since = self._failing_since or now
         cursor.look = True
-        judged = verdict(why, passing=PASSING)
+        judged = verdict(why, transient=TRANSIENT)
         if judged is Verdict.NEVER or now - self._failing_since > self._options.recovery_timeout:
             self._failing_since = 0.0
             self._fail(cursor, copy(why))
@@ -416,9 +416,9 @@ class Pulls:
         if now < cursor.retry_at:
             return  # several pulls of one queue may fail for one reason
         self.plan.refused(cursor, now)
-        if cursor.failures >= TOLD_FROM and not cursor.failures & (cursor.failures - 1):
+        if cursor.failures >= LOGGED_FROM and not cursor.failures & (cursor.failures - 1):
             text = "%s[%d] has not been read for %.1f s: %s"
-            self._log.warning(("unread", cursor.key), text, *cursor.key, now - cursor.troubled_since, why)
+            self._log.warning(("unread", cursor.key), text, *cursor.key, now - cursor.failing_since, why)
 
     def _fail(self, cursor: Cursor, why: WireprotoError) -> None:
         """Have the error raised once, after what was fetched before is delivered."""

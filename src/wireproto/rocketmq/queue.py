@@ -141,7 +141,7 @@ class RocketQueueConsumer(PartingRole):
             ProtocolError: what came cannot be decoded; names the position.
             ConcurrentUse: another thread is in a call. Closed: the role or the client was closed.
         """
-        before, given = self._assignment.fetcher.handing, self._returning
+        before, given = self._assignment.fetcher.delivering, self._returning
         try:
             with self._only:
                 self._returning = None
@@ -220,7 +220,7 @@ class RocketQueueConsumer(PartingRole):
             items.append((Delivery(record, facts["reconsume_times"][at] + 1, self._end, _sent_to=held.real_topic), held))
         opened = prefix.opened(offsets)
         # A signal handler runs only between calls: all of this is done, or nothing of it.
-        prefix.open, prefix.fetched, self._ready, self._assignment.fetcher.handing = opened, end, items, None
+        prefix.open, prefix.fetched, self._ready, self._assignment.fetcher.delivering = opened, end, items, None
         prefix.advance()
 
     def _forget(self) -> None:

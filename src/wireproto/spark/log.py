@@ -392,7 +392,7 @@ def retried(log: Log, action: Any) -> Any:
         try:
             return action()
         except (BrokerError, TransportError) as why:
-            if not left or verdict(why, brief=True, passing=(TimedOut,), final=(AuthError,)) is Verdict.NEVER:
+            if not left or verdict(why, brief=True, transient=(TimedOut,), final=(AuthError,)) is Verdict.NEVER:
                 raise
             logger.warning("%s-wire: brokers are asked again, %d times more at most: %s", log.protocol, left, why)
             time.sleep(log.settings.pause)
