@@ -346,7 +346,7 @@ class PartitionProducer:
     def _meets(self, trouble: Exception) -> None:
         """Note the error that keeps what waits here from being sent."""
         with self._lock:
-            self._queue.meets(trouble, time.monotonic())
+            self._queue.note_error(trouble, time.monotonic())
 
     # -- what the broker says: see PulsarSender -----------------------------------------------------------------
 
@@ -411,7 +411,7 @@ class PartitionProducer:
             if self.link is not conn or self._queue.error is not None:
                 return
             self.link = None
-            self._queue.meets(why, time.monotonic())
+            self._queue.note_error(why, time.monotonic())
             pause = self._waits.next()
         self._close_at_broker(conn)
         self._lose_in_flight(why)

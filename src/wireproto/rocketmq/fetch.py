@@ -42,8 +42,8 @@ SUSPEND, SUBSCRIPTION = 2, 4
 """sysFlag of a pull: hold it at the end of the queue; the subscription is in the request."""
 GRACE = 15.0
 """Seconds that a pull may take beyond its suspend time: brokers look at held pulls each 5 s only."""
-WAKE, NEWS = "wake", "news"
-"""Put into the box. WAKE: `poll` is to return. NEWS: a task has ended."""
+WAKE, TASK_ENDED = "wake", "news"
+"""Put into the box. WAKE: `poll` is to return. TASK_ENDED: a task has ended."""
 
 
 @dataclass(slots=True)
@@ -234,7 +234,7 @@ class Fetcher:
         for ticket in ask.tickets:
             self.pulls.dropped(ticket)
         self._dialling[ask.link] = task = self._cluster.dial(ask.link, self._purpose)
-        after(task, self._box.put, NEWS)
+        after(task, self._box.put, TASK_ENDED)
 
     def _look(self, now: float) -> None:
         """Begin to look up routes, and to wait for brokers until their queues hold everything that is acknowledged."""
@@ -243,14 +243,14 @@ class Fetcher:
             cluster.routes.stale(topic)
             steps = partial(cluster.routing, topic, until)
             self._looking[topic] = look = cluster.tasks.shared(("route", topic), steps, f"looking for {topic}")
-            after(look, self._box.put, NEWS)
+            after(look, self._box.put, TASK_ENDED)
         for address in self.pulls.unseen - self._showing.keys():
             shown = cluster.dispatch.catching_up(address, until)
             self._showing[address] = wait = cluster.tasks.spawn(shown, f"waiting for the queues of {address}")
-            after(wait, self._box.put, NEWS)
+            after(wait, self._box.put, TASK_ENDED)
 
     def _collect(self, now: float) -> None:
-        """Take in what tasks have ended with. NEWS in the box only says that there is one, so a signal handler's exception loses none."""
+        """Take in what tasks have ended with. TASK_ENDED in the box only says that there is one, so a signal handler's exception loses none."""
         for address, dial in [*self._dialling.items()]:
             if dial.done:
                 del self._dialling[address]
@@ -299,8 +299,8 @@ class Fetcher:
         return RepeatedCommand(PullMessageRequest.CODE, ext, "queueOffset", "maxMsgNums", self._cluster.serializer)
 
     def _answer(self, item: Any) -> None:
-        """Take in one item of the box: a finished pull, WAKE or NEWS."""
-        if item is NEWS or item is None:
+        """Take in one item of the box: a finished pull, WAKE or TASK_ENDED."""
+        if item is TASK_ENDED or item is None:
             return
         if item is WAKE:
             self._back = True
