@@ -498,7 +498,7 @@ class Transactions(Closing, Generic[P]):
         Args:
             why: the broker's error.
         """
-        made = Fenced(f"another program goes on under the transactional name {self.name!r}: {why}")
+        made = Fenced(f"another program uses the transactional name {self.name!r}: {why}")
         made.__cause__ = why
         self.fence = made
         return made

@@ -250,7 +250,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
                 return
             known = self.metadata.nodes.get(node)
             if known is not None and peer_name(known.address) != conn.peer:
-                conn.close("it keeps silent, and another node is the coordinator")
+                conn.close("it does not answer, and another node is the coordinator")
                 raise Disconnected(f"node {node} is the coordinator of {name!r} now", peer=conn.peer)
 
         return look

@@ -110,9 +110,9 @@ class KafkaConsumer(PartingRole, AbandonedRole):
         Args:
             timeout: seconds to wait for a batch.
         Raises:
-            OffsetOutOfRange: the log does not hold the group's position any more; seek to go on.
+            OffsetOutOfRange: the log does not hold the group's position any more; seek to continue.
             ChecksumMismatch, DecompressionError, Malformed: a batch that cannot be decoded; with topic, partition and position.
-            DataLoss: the log was cut before the position, or its topic made again, and continues with other records; seek to go on
+            DataLoss: the log was cut before the position, or its topic made again, and continues with other records; seek to continue
                 (`diverges_at` says where).
             GroupAuthorizationFailed, FencedInstanceId, InconsistentGroupProtocol … the group's own errors. Closed, ConcurrentUse.
         """

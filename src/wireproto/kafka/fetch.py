@@ -447,7 +447,7 @@ class Fetches:
 
     def _lost(self, cursor: Cursor, why: str, diverges_at: int) -> None:
         """Have DataLoss raised: the leader's log diverges from what was read. Causes: an unclean election, a lost disk, another topic."""
-        self._fail(cursor, DataLoss(f"{why}; seek to go on", topic=cursor.topic, partition=cursor.partition, diverges_at=diverges_at))
+        self._fail(cursor, DataLoss(f"{why}; seek to continue", topic=cursor.topic, partition=cursor.partition, diverges_at=diverges_at))
 
     def _empty(self, cursor: Cursor, epoch: int, now: float) -> None:
         """Note that a leader sent no records, though the log's end is further on. What a replica answers does not count."""

@@ -452,7 +452,7 @@ class KafkaSender(KafkaSendCore):
             moving: set[Key] = self.core.keys_in_flight(keys)
             moved = next((key for key in moving if self._led_elsewhere(key, link)), None)
             if moved is not None:
-                link.close(f"it keeps silent, and another node leads {moved[0]}[{moved[1]}]")
+                link.close(f"it does not answer, and another node leads {moved[0]}[{moved[1]}]")
             else:
                 self._look(topic for topic, _ in moving)
         if waiting and not self._watching:

@@ -162,7 +162,7 @@ class TransactionSender(KafkaSender):
                 return Again(problem)  # the batch before it is still in flight
             if problem.starts_over:
                 if isinstance(problem, InvalidProducerEpoch):
-                    problem.text += "; the transaction took longer than transaction_timeout, or another program goes on under its name"
+                    problem.text += "; the transaction took longer than transaction_timeout, or another program uses its transactional name"
                 return Refused(problem.with_context(partition=batch.key[1]))
         return super()._verdict(batch, answer, nodes, version)
 

@@ -282,7 +282,7 @@ class PulsarTransactions(Transactions[PulsarProducer]):
 
         queue = getattr(delivery._end_later, "__self__", None)
         if not isinstance(queue, PulsarQueue) or not queue.of(self.cluster):
-            raise UsageError(f"a transaction acknowledges what came from a queue of its own client, not {delivery!r}")
+            raise UsageError(f"a transaction acknowledges only deliveries of its own client's queues, not {delivery!r}")
         yield from self._within(turn, queue.acking_within(turn, delivery, deadline))
 
     def storing_positions(
@@ -302,7 +302,7 @@ class PulsarTransactions(Transactions[PulsarProducer]):
         from .consumer import PulsarConsumer
 
         if not isinstance(consumer, PulsarConsumer) or not consumer.of(self.cluster):
-            raise UsageError(f"a transaction commits for a consumer of its own client, not for {consumer!r}")
+            raise UsageError(f"a transaction commits positions only for consumers of its own client, not for {consumer!r}")
         mine: Any = turn
         yield from self._within(mine, consumer.committing_within(mine, positions, deadline))
 

@@ -367,7 +367,7 @@ class Pulls:
             context: dict[str, Any] = {"position": cursor.queue.at(cursor.topic, offset), "first": low, "end": high}
             text = f"the next record is gone: the queue holds {low} up to {high}"
             if offset > high:
-                self._lose(cursor, PlaceLost(f"{text}; seek to go on", **context))
+                self._lose(cursor, PlaceLost(f"{text}; seek to continue", **context))
             else:
                 cursor.again()
                 self._fail(cursor, PullOffsetMoved(text, **context))
@@ -375,7 +375,7 @@ class Pulls:
         following = high if choice == "latest" else low
         if not cursor.lenient:
             lost = ": what lay between is gone, unread" if following > offset else ""
-            text = "%s[%d]: offset %d is not there, it goes on at %d%s"
+            text = "%s[%d]: offset %d does not exist, reading continues at %d%s"
             self._log.warning(("gone", cursor.key), text, *cursor.key, offset, following, lost)
         self.plan.seek(cursor.key, following)
 

@@ -284,7 +284,7 @@ class RocketTransactional(PartingRole):
         ending = self._tasks.shared(("end", half.transaction_id, verdict), make, f"the end of {half.transaction_id}")
         try:
             if not (yield ending, waits):
-                raise OutcomeUnknown(f"the end {verdict!r} is under way, and no answer was heard of it yet", topic=half.topic)
+                raise OutcomeUnknown(f"the {verdict} was requested, and its outcome is not known yet", topic=half.topic)
             ending.result()
         except (TransportError, Closed) as why:  # raised by the client or by this wait, not by the end itself
             if half.state is State.OPEN:

@@ -40,7 +40,7 @@ Tree = Mapping[str, Any]
 T = TypeVar("T", bound=Position)
 
 LOST = "some data may have been lost because it is not there any more: it was aged out, or its topic was deleted, before it was read."
-REMEDY_FAIL = "; to go on without what is gone set failOnDataLoss to false"
+REMEDY_FAIL = "; to continue without the lost records set failOnDataLoss to false"
 
 
 class Span(InputPartition):

@@ -255,7 +255,7 @@ class QueueReader(Role):
         else:
             return None
         at = end if stat is not None and stat.czxid == self._made else 0
-        return DataLoss(f"{text}; seek to go on", topic=self.topic, partition=0, position=self._next, diverges_at=at)
+        return DataLoss(f"{text}; seek to continue", topic=self.topic, partition=0, position=self._next, diverges_at=at)
 
     def _still_there(self, deadline: float) -> Steps[None]:
         """Raise DataLoss if the queue was deleted, and not only one message of it; NotYet as `_list`."""
