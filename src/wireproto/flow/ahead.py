@@ -293,7 +293,7 @@ class ReadAhead(Generic[C, P]):
             self.memory.add(-held)
 
     def relink(self, asking: FetchTargets[C]) -> None:
-        """End the tickets whose cursor is to be requested from another connection by now, so that it is requested again."""
+        """Drop the tickets of cursors that are now requested from another connection, so that they are requested there."""
         for cursor in self.cursors.values():
             if cursor.out:
                 link = asking.link(cursor)
@@ -309,7 +309,7 @@ class ReadAhead(Generic[C, P]):
     # --- requests ---
 
     def due(self, asking: FetchTargets[C], now: float, busy: Callable[[Any], bool] = no_link_busy) -> list[PlannedFetch[C]]:
-        """Return what to request now. All of it counts as in flight; what cannot be sent is to be given up (`failed`).
+        """Return what to request now. It counts as in flight; call `failed` for what could not be sent.
 
         Args:
             asking: the protocol's way of requesting. now: seconds of the role's clock.

@@ -87,7 +87,7 @@ class Wire(Protocol):
         ...
 
     def congested(self, link: Any) -> bool:
-        """Return whether so many bytes are unsent there that more should wait."""
+        """Return whether too many bytes are unsent on this connection to send more now."""
         ...
 
     def requests(self, link: Any, batches: list[Any]) -> Iterable[list[Any]]:

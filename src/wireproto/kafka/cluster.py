@@ -239,7 +239,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
         return (yield from self._shared(task, until))
 
     def watching(self, name: str, kind: int = GROUP) -> Callable[[Connection], Steps[None]]:
-        """Return the `meanwhile` of a request to a coordinator that keeps silent: leaves it when another node is the coordinator by now."""
+        """Return the `meanwhile` of a request to a coordinator: ends it when the node does not answer and another is the coordinator."""
 
         def look(conn: Connection) -> Steps[None]:
             what = f"looking for the coordinator of {name!r}"

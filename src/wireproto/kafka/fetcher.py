@@ -179,7 +179,7 @@ class Fetcher(KafkaFetcherCore):
             item = None
 
     def _due(self) -> float:
-        """Return when to look again though nothing came: after a pause, or when a node is to be doubted."""
+        """Return the time of the next check if nothing arrives: the end of a pause, or when a node counts as silent."""
         now = time.monotonic()
         pauses = (until for until in self._down.values() if until > now)
         look = self._look_at if self.asking.stale and self._looking is None else float("inf")
@@ -209,7 +209,7 @@ class Fetcher(KafkaFetcherCore):
         self._box.put(WAKE)
 
     def _note(self, cursor: Cursor, columns: Columns) -> None:
-        """Note what is to be known of a batch that is returned: its last timestamp, where a reset may need it, and what was skipped."""
+        """Record the last timestamp of a batch that is returned, where a reset may need it, and log what was skipped."""
         if self._nearest and len(columns) and "timestamp" in columns.columns:
             cursor.last_time = columns[-1:].timestamps()[0] or -1
         for problem in columns.skipped:
@@ -258,7 +258,7 @@ class Fetcher(KafkaFetcherCore):
             self._look_up(now)
 
     def _grow(self) -> None:
-        """Begin to read the partitions that the followed topic has got meanwhile."""
+        """Begin to read partitions that were added to the followed topic."""
         topic = self._topics.get(self._followed)
         for number in topic.partitions if topic is not None else ():
             key = self._followed, number

@@ -167,7 +167,7 @@ def listing(
 
 
 def earliest_local(cluster: KafkaCluster, key: TopicPartition, until: float) -> Steps[int]:
-    """Return the first offset on the leader's own disk: what lies before is in remote storage. -1: the leader knows of no such thing."""
+    """Return the first offset on the leader's own disk; earlier records are in remote storage. -1: there is no remote storage."""
     conn = yield from cluster.to_leader(*key)(until)
     if wire.version_for(conn, ListOffsetsRequest) < _LOCAL_SINCE:
         return -1

@@ -1,4 +1,4 @@
-"""Sends batches in Produce requests, turns responses into verdicts, and finds leaders, connections and producer ids meanwhile.
+"""Sends batches in Produce requests, turns responses into verdicts, and finds leaders, connections and producer ids.
 
 The `Wire` of a `flow.sender.Sender`, and what belongs to it. One `KafkaSender` serves all producers of a client that have the same
 options: one producer id, one Produce a broker with batches of many topics and partitions. A second producer of the same topic is another
@@ -508,7 +508,7 @@ class KafkaSender(KafkaSendCore):
         self._look(topic for topic, _ in self._blind)
 
     def _look(self, topics: Iterable[str]) -> None:
-        """Look up leaders, by one request at a time: topics that are wanted meanwhile are asked for together."""
+        """Look up leaders with one request at a time; topics that are requested during it share the next one."""
         self._stale.update(topics)
         if self._stale and not self._looking:
             asked, self._stale, self._looking = self._stale, set(), True

@@ -229,7 +229,7 @@ class TransactionProducer(KafkaProducer):
     def opening_at(
         cls, sending: TransactionSender, cluster: KafkaCluster, topic: str, options: KafkaOptions, timeout: float
     ) -> Steps[KafkaProducer]:
-        """Return the topic's producer at this sender: the one that another thread has made meanwhile, or a new one."""
+        """Return the topic's producer at this sender: one that another thread has just made, or a new one."""
         yield from cluster.looking_up(topic, cluster.deadline(timeout), create=options.auto_create)
         made = cls(cluster, topic, options, sending)
         while not sending.join(made):

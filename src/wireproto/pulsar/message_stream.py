@@ -276,7 +276,7 @@ class MessageStream:
             part.queued = part in self._ready
 
     def take_back(self) -> bool:
-        """Undo a poll that a signal handler broke into: frames that `next` returned were not handed out, and are returned again.
+        """Undo a poll that a signal handler interrupted: `next` returns the same frames again, since the user did not receive them.
 
         Returns:
             whether there were any.

@@ -98,7 +98,7 @@ class PulsarSender(WireCore):
         return link if link is not None and not link.closed else None
 
     def congested(self, link: Connection) -> bool:
-        """Return whether so many bytes are unsent on a connection that more should wait."""
+        """Return whether too many bytes are unsent on a connection to send more now."""
         return link.unsent > _UNSENT_LIMIT
 
     def requests(self, link: Connection, batches: list[OutBatch]) -> Iterable[list[OutBatch]]:

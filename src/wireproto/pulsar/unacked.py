@@ -66,7 +66,7 @@ class HeldEntry:
         return True
 
     def arrives(self, index: int) -> bool:
-        """Take in a message; return whether it is to be handed out."""
+        """Take in a message; return whether the user is to receive it."""
         if index in self.held or index in self.waiting or index in self.done or index in self.delayed:
             return False
         self.wanted.add(index)
@@ -92,7 +92,7 @@ class Unacked:
         self._done: dict[Key, int] = {}  # acknowledged whole, oldest first: passed over until `looked_at` has this value
 
     def begins(self) -> None:
-        """Prepare for a new consumer: what was not handed out is redelivered, without what the broker was sent an acknowledgement of."""
+        """Prepare for a new consumer: messages that the user did not receive are redelivered, except those that were acknowledged."""
         self._done.clear()
         for entry in self.unconfirmed.values():
             entry.done &= entry.unconfirmed

@@ -246,7 +246,7 @@ class Assignment:
             self._round = None
 
     def _failed(self, what: Hashable, why: WireprotoError) -> None:
-        """Try again soon what failed, and read our queues meanwhile; raises what does not pass, or has lasted."""
+        """Schedule a retry of what failed; raises an error that is permanent, or has lasted for `recovery_timeout`."""
         self.member.look_again()
         if isinstance(why, TopicNotExist):
             self._missed(time.monotonic())

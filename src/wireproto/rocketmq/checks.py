@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from .options import RocketOptions
 
 WAITING = 2_000
-"""Questions that may be queued, as many as with Java's producer; what is dropped beyond, the broker asks again."""
+"""Check-backs that may be queued, as with Java's producer. Others are dropped; the broker asks again."""
 KEPT = 16_384
-"""Ends that are remembered. A question about an older one calls the check, as it does in any other process."""
+"""Number of ends that are kept. A check-back about an older one calls the check, as in any other process."""
 ADDED = "__transactionId__"
 """A property that 5.x brokers, and Java's clients, put into halves."""
 COMMIT_OR_ROLLBACK: Mapping[Verdict, int] = {"commit": 8, "abort": 12}
@@ -54,7 +54,7 @@ COMMIT_OR_ROLLBACK: Mapping[Verdict, int] = {"commit": 8, "abort": 12}
 
 
 class Question(NamedTuple):
-    """Holds a broker's question, and the connection on which it came."""
+    """A check-back request of a broker, and the connection on which it came."""
 
     conn: Connection
     header: CheckTransactionStateRequest
@@ -81,13 +81,13 @@ def end(group: str, verdict: Verdict, topic: str, transaction_id: str, place: Pl
 
 
 class KnownEnd(NamedTuple):
-    """Remembers the end of a half. by: the connection that its broker asks on, if that broker confirmed the end; else None."""
+    """The end of a half message. by: the connection of the broker that confirmed it; None: no broker has."""
 
     verdict: Verdict
     by: Connection | None
 
     def to(self, question: Question) -> Verdict:
-        """Return the answer to a question about this half."""
+        """Return the answer to a check-back about this half message."""
         return "abort" if self.by is question.conn else self.verdict
 
 
@@ -107,17 +107,17 @@ class Checks:
     # --- what is known here ---
 
     def opened(self, half: HalfMessage) -> None:
-        """Note that the program has this half in hand and will end it."""
+        """Note that the program has this half message and will end it."""
         with self._lock:
             self._open[half.transaction_id] = half
             self._known_ends.pop(half.transaction_id, None)
 
     def still_open(self) -> list[HalfMessage]:
-        """Return the halves in hand whose end has not begun."""
+        """Return the half messages whose end has not begun."""
         return [half for half in list(self._open.values()) if half.state is State.OPEN]
 
     def note(self, transaction_id: str, verdict: Verdict, by: Connection | None = None) -> None:
-        """Answer this about a half from now on. by: see `KnownEnd`."""
+        """Record the end of a half message, with which later check-backs are answered. by: see `KnownEnd`."""
         with self._lock:
             self._known_ends[transaction_id] = KnownEnd(verdict, by)
             self._known_ends.move_to_end(transaction_id)
@@ -125,7 +125,7 @@ class Checks:
                 self._known_ends.popitem(last=False)
 
     def _undecided(self, question: Question) -> bool:
-        """Return whether the half is in hand here and not decided; if so, note its newest place."""
+        """Return whether the program has this half message and has not decided; if so, record its newest position."""
         half = self._open.get(question.transaction_id)
         if half is None or half.state not in (State.OPEN, State.COMMITTING, State.ABORTING):
             return False

@@ -250,7 +250,10 @@ class Fetcher:
             after(wait, self._box.put, TASK_ENDED)
 
     def _collect(self, now: float) -> None:
-        """Take in what tasks have ended with. TASK_ENDED in the box only says that there is one, so a signal handler's exception loses none."""
+        """Take in the results of tasks that have ended.
+
+        TASK_ENDED in the mailbox only says that there is one, so a signal handler's exception loses none.
+        """
         for address, dial in [*self._dialling.items()]:
             if dial.done:
                 del self._dialling[address]

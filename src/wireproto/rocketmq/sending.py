@@ -120,7 +120,7 @@ class RocketSender(RocketSendCore):
         return self._able[next(self._turn) % len(self._able)]
 
     def _healthy(self, partition: int, now: float) -> bool:
-        """Return whether the queue's broker answers, or is to be tried again."""
+        """Return whether records may be sent to this queue: its broker answers, or its pause after failures is over."""
         queue, home = self.core.queue(partition), self.routing.queues[partition]
         if queue.failures:
             idle = not queue.ready and queue.open is None and not queue.in_flight
