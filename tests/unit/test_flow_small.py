@@ -113,7 +113,7 @@ class One(BatchProducer):
     def _leaving(self) -> bool:
         return self.leaving
 
-    def _parting(self, deadline: float) -> Steps[None]:
+    def _closing_steps(self, deadline: float) -> Steps[None]:
         self.parted.append(deadline)
         yield from ()
 

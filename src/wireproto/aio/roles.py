@@ -173,7 +173,7 @@ class AsyncRole(Generic[R]):
             await self._closing(deadline, timeout)
         except asyncio.CancelledError:
             self._cut_off = True  # not forgotten, so that the client closes it again
-            beside = getattr(self._role, "end_beside", None)
+            beside = getattr(self._role, "close_in_background", None)
             if beside is not None:
                 beside(deadline)
             raise

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 from ..deadlines import deadline_after
 from ..errors import BrokerError, Closed, OptionError, Revoked, TransportError, UsageError, WireprotoError
 from ..flow.abandoned_role import AbandonedRole
-from ..flow.parting import PartingRole
+from ..flow.closing_role import ClosingRole
 from ..flow.resolve import Request, all_assigned, named, shown
 from ..net.retry import Policy, Waits
 from ..net.task import Steps, Task, operation
@@ -48,7 +48,7 @@ Offsets = dict[TopicPartition, int]
 Resumed = tuple[Offsets, Offsets, Offsets, dict[TopicPartition, Request], Offsets]
 
 
-class KafkaConsumer(PartingRole, AbandonedRole):
+class KafkaConsumer(ClosingRole, AbandonedRole):
     """Implements `wireproto.roles.Consumer` for Kafka. Made by `KafkaClient.consumer`."""
 
     waits = True
@@ -663,7 +663,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
         if self._resuming is not None:
             self._resuming[1].cancel(Closed("the consumer was closed"))
 
-    def _parting(self, deadline: float) -> Steps[None]:
+    def _closing_steps(self, deadline: float) -> Steps[None]:
         """Commit, if commits are automatic, leave the group, and close our connections."""
         if self._options.auto_commit and self._settled >= 0:
             yield from self._save_last(deadline)

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from wireproto import arguments
 from wireproto.errors import OptionError, WireprotoError
-from wireproto.flow.beside import each, whole
+from wireproto.flow.fan_out import each, whole
 from wireproto.flow.lost_answer import LostAnswer
 from wireproto.net.closing import Closing
 from wireproto.net.task import Steps, operation, steps

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from wireproto._codec import decode_pulsar
 from wireproto.errors import BrokerError, OptionError, Revoked, TransportError, UsageError, WireprotoError
-from wireproto.flow.parting import PartingRole
+from wireproto.flow.closing_role import ClosingRole
 from wireproto.flow.resolve import Request, all_assigned, named, shown
 from wireproto.net.task import NEVER, Steps, operation, steps
 from wireproto.position import AtTime, Earliest, Latest, MessageId, Position, TopicPartition, Where, places
@@ -54,7 +54,7 @@ SOON = 1.0
 """Seconds that an automatic commit may take beside a poll's own."""
 
 
-class PulsarConsumer(PartingRole):
+class PulsarConsumer(ClosingRole):
     """Member of a subscription; made by `client.consumer`.
 
     Each call raises Closed when the consumer or its client was closed, and ConcurrentUse when another thread is in a call.
@@ -592,7 +592,7 @@ class PulsarConsumer(PartingRole):
             log, before = self._in_work
             log.handed = before if log.handed is not None else None
 
-    def _parting(self, deadline: float) -> Steps[None]:
+    def _closing_steps(self, deadline: float) -> Steps[None]:
         """Leave the subscription; with `auto_commit` what poll returned is committed first, except for a batch whose work failed."""
         problem: Exception | None = None
         try:

@@ -260,7 +260,7 @@ class PulsarProducer(BatchProducer):
         if self._growth is not None:
             self._growth.cancel(Closed("the producer was closed", topic=self.topic))
 
-    def _parting(self, deadline: float) -> Steps[None]:
+    def _closing_steps(self, deadline: float) -> Steps[None]:
         """Send CLOSE_PRODUCER to all brokers, then wait for the replies until the deadline; what a broker answers does not matter."""
         calls = [call for partition in [*self._partitions, *self._fresh] if (call := partition.part()) is not None]
         try:

@@ -38,8 +38,8 @@ from wireproto.errors import (
     TimedOut,
     WireprotoError,
 )
+from wireproto.flow.closing_role import ClosingRole
 from wireproto.flow.ended import ended_before, note_ended, refuse_ended, taken_away
-from wireproto.flow.parting import PartingRole
 from wireproto.net.retry import Policy
 from wireproto.net.task import NEVER, Steps, operation, quick
 from wireproto.position import MessageId
@@ -70,7 +70,7 @@ FULL = Policy(first=0.1, factor=1.0, ceiling=0.1, jitter=0.2)
 """How long until a command that a connection had no room for is sent again; several deliveries may wait for it at a time."""
 
 
-class PulsarQueue(PartingRole):
+class PulsarQueue(ClosingRole):
     """Worker on a subscription; made by `client.queue`.
 
     Each call, and each `ack` and `release` of a delivery, raises Closed when the queue or its client was closed, and ConcurrentUse when
@@ -484,7 +484,7 @@ class PulsarQueue(PartingRole):
 
     # -- the end ------------------------------------------------------------------------------------------------
 
-    def _parting(self, deadline: float) -> Steps[None]:
+    def _closing_steps(self, deadline: float) -> Steps[None]:
         """Leave the subscription: what is in hand and not acked is redelivered to other workers."""
         problem: WireprotoError | None = None
         try:

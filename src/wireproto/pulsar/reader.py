@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Self
 
 from wireproto._codec import decode_pulsar
 from wireproto.errors import Closed, DataLoss, TimedOut, TransportError, WireprotoError
-from wireproto.flow.parting import PartingRole
+from wireproto.flow.closing_role import ClosingRole
 from wireproto.flow.resolve import Request
 from wireproto.net.retry import Verdict, verdict
 from wireproto.net.task import NEVER, Steps, Task, fresh, operation
@@ -78,7 +78,7 @@ class Late:
         return self.place is not None or isinstance(self.start, MessageId | Earliest)
 
 
-class PulsarReader(PartingRole):
+class PulsarReader(ClosingRole):
     """Reads one topic; made by `client.reader`.
 
     Each call raises Closed when the reader or its client was closed, and ConcurrentUse when another thread is in a call.
@@ -499,7 +499,7 @@ class PulsarReader(PartingRole):
 
     # -- ends ---------------------------------------------------------------------------------------------------
 
-    def _parting(self, deadline: float) -> Steps[None]:
+    def _closing_steps(self, deadline: float) -> Steps[None]:
         """Close the consumers at their brokers."""
         for part in list(self._late):
             self._forget(part)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self, cast
 
 from wireproto.errors import OptionError, Revoked, WireprotoError
-from wireproto.flow.parting import PartingRole
+from wireproto.flow.closing_role import ClosingRole
 from wireproto.flow.resolve import all_assigned, named
 from wireproto.net.task import NEVER, operation
 from wireproto.position import EARLIEST, LATEST, AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, Where, places
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .route import Queue
 
 
-class RocketConsumer(PartingRole):
+class RocketConsumer(ClosingRole):
     """Polls batches of the assigned queues, and commits offsets. Made by `RocketClient.consumer`."""
 
     def __init__(self, cluster: RocketCluster, topics: Sequence[str], group: str, start: Where, options: RocketOptions) -> None:
@@ -335,7 +335,7 @@ class RocketConsumer(PartingRole):
         """Return the assigned partitions, without those of the retry topic."""
         return frozenset(self._assignment.asked_for())
 
-    def _parting(self, deadline: float) -> Steps[None]:
+    def _closing_steps(self, deadline: float) -> Steps[None]:
         """Leave the group: its other members take over at once. Commits nothing, unless auto_commit is on.
 
         An error that ends a `with` block leaves the newest batch uncommitted: it was not processed.

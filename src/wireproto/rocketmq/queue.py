@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Self
 
 from wireproto._net import Event
 from wireproto.errors import Revoked, WireprotoError
+from wireproto.flow.closing_role import ClosingRole
 from wireproto.flow.ended import ended_before, note_ended, refuse_ended, taken_away
-from wireproto.flow.parting import PartingRole
 from wireproto.net.task import operation
 from wireproto.position import EARLIEST, TopicPartition
 from wireproto.records import Delivery
@@ -106,7 +106,7 @@ class Held:
     sent_back: bool = False
 
 
-class RocketQueueConsumer(PartingRole):
+class RocketQueueConsumer(ClosingRole):
     """Receives single messages of the assigned queues. Made by `RocketClient.queue`."""
 
     def __init__(self, cluster: RocketCluster, topic: str, group: str, options: RocketOptions) -> None:
@@ -287,7 +287,7 @@ class RocketQueueConsumer(PartingRole):
     def _wake(self) -> None:
         self._leaving.set()
 
-    def _parting(self, deadline: float) -> Steps[None]:
+    def _closing_steps(self, deadline: float) -> Steps[None]:
         """Leave the group. Messages in hand and not ended come again, to the member that reads their queues next."""
         self._ready.clear()
         self._held.clear()

@@ -29,7 +29,7 @@ from wireproto._net import Event
 from wireproto.compression import compress
 from wireproto.deadlines import deadline_after
 from wireproto.errors import Aborted, Closed, OptionError, OutcomeUnknown, TransportError, ValueUnsupported, WireprotoError
-from wireproto.flow.parting import PartingRole
+from wireproto.flow.closing_role import ClosingRole
 from wireproto.net.retry import briefly
 from wireproto.net.task import NEVER, Steps, is_async, operation
 
@@ -77,7 +77,7 @@ class Outgoing(NamedTuple):
         return self.key is None and self.partition is None
 
 
-class RocketTransactional(PartingRole):
+class RocketTransactional(ClosingRole):
     """Sends half messages and ends them. Made by `RocketClient.transactional`.
 
     Attributes:
@@ -354,7 +354,7 @@ class RocketTransactional(PartingRole):
             for half in self._checks.still_open():
                 self.left(half, Closed("the role was closed"))
 
-    def _parting(self, deadline: float) -> Steps[None]:
+    def _closing_steps(self, deadline: float) -> Steps[None]:
         """Leave the group, when the ends that are under way are answered."""
         try:
             with suppress(WireprotoError):  # the client is closed: there is no answer any more

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING
 from .._codec import ColumnsBuilder
 from ..deadlines import deadline_after
 from ..errors import BrokerError, Closed, Revoked, TimedOut, WireprotoError
+from ..flow.closing_role import ClosingRole
 from ..flow.ended import note_ended, refuse_ended, taken_away
-from ..flow.parting import PartingRole
 from ..net.retry import Waits
 from ..net.task import NEVER, Steps, operation, steps
 from ..records import Delivery
@@ -106,7 +106,7 @@ class Looking:
     asked_at: float
 
 
-class QueueWorker(PartingRole):
+class QueueWorker(ClosingRole):
     """A worker on one queue. `receive` belongs to one thread at a time; any thread may ack or release a delivery.
 
     Args:
@@ -216,7 +216,7 @@ class QueueWorker(PartingRole):
         self._undelivered = None
         return None
 
-    def _parting(self, deadline: float) -> Steps[None]:
+    def _closing_steps(self, deadline: float) -> Steps[None]:
         """Give back what is claimed; later where no server answers, or there is no time: a claim would hide its message."""
         self._forget_watch()
         if self._making is not None:
