@@ -217,12 +217,12 @@ def test_silence_about_a_partition_says_that_it_is_well_and_has_nothing() -> Non
 def test_silence_about_a_partition_with_more_below_its_stop_is_an_answer_without_records() -> None:
     asking = fetches(stop=3)
     asking.answer(ask(asking)[1], reply(range(FROM)), 17, 0.0)
-    assert {cursor.empties for cursor in asking.plan.cursors.values()} == {1}
+    assert {cursor.empty_responses for cursor in asking.plan.cursors.values()} == {1}
     asking.answer(ask(asking, 1.0)[1], reply([]), 17, 1.0)
-    assert {cursor.empties for cursor in asking.plan.cursors.values()} == {2}
+    assert {cursor.empty_responses for cursor in asking.plan.cursors.values()} == {2}
     _, asked = ask(asking, 2.0)
     asking.answer(asked, reply([1], records=batch(b"a")), 17, 2.0)
-    assert asking.plan.cursors["t", 0].empties == 2, "there was no room for it"
+    assert asking.plan.cursors["t", 0].empty_responses == 2, "there was no room for it"
     assert asking.plan.cursors["t", 0].asked_at == asked.tickets[0].before, "it keeps its place"
 
 
@@ -230,7 +230,7 @@ def test_silence_before_there_is_a_session_says_nothing() -> None:
     asking = fetches(1, stop=3)
     asking.answer(ask(asking)[1], reply([0], session=0), 17, 0.0)
     asking.answer(ask(asking, 1.0)[1], reply([], session=0), 17, 1.0)
-    assert asking.plan.cursors["t", 0].empties == 1
+    assert asking.plan.cursors["t", 0].empty_responses == 1
 
 
 def test_who_was_sought_while_an_answer_was_on_its_way_is_told_anew() -> None:

@@ -409,9 +409,9 @@ def test_a_seek_forgets_what_was_doubted_of_the_place_before() -> None:
     assert asked(pulls) == []
     pulls.plan.seek(cursor.key, 10)
     assert wanted(pulls) == [(10, 32, False)], "nobody waits for the broker's log for its sake"
-    cursor.stuck = cursor.caught_up = True
+    cursor.deliver_now = cursor.caught_up = True
     pulls.plan.seek(cursor.key, 20)
-    assert (cursor.stuck, cursor.unseen, cursor.caught_up) == (False, False, False)
+    assert (cursor.deliver_now, cursor.unseen, cursor.caught_up) == (False, False, False)
 
 
 @pytest.mark.parametrize(("sizes", "mean"), [((3200,), 562), ((64_000,), 2001), ((64_000, 3200), 1051), ((64_000, 96_000), 3001)])

@@ -302,7 +302,7 @@ class KafkaAdmin(TransactionAdmin, Closing):
         if isinstance(at, Mapping):
             arguments.by_partition("at", at)
         arguments.numbers("partitions", partitions)
-        arguments.truth("committed", committed)
+        arguments.boolean("committed", committed)
         deadline = deadline_after(timeout)
         asked = named(at)
         if asked is None and names:

@@ -60,7 +60,7 @@ class Cursor(ahead.Cursor):
             latter, so that the leader reports when the log was cut there since, and continues with other records (KIP-320).
         max_bytes: how many bytes to ask for; doubled when one batch does not fit.
         end: high watermark, or last stable offset for a reader of committed records, as of the last response; -1: none yet.
-        empties: responses without records in a row, though its end is further on.
+        empty_responses: responses without records in a row, though its end is further on.
         empty_since, empty_epoch: when the first of these came, and under which leader epoch.
         no_records_at: the offset that responses without records were about, since `no_records_since`; they are logged at `log_at`.
         last_time: timestamp in milliseconds of the last record returned since a seek, where `reset` needs it; -1: not known.
@@ -71,8 +71,8 @@ class Cursor(ahead.Cursor):
 
     __slots__ = (
         "ahead_epoch",
-        "empties",
         "empty_epoch",
+        "empty_responses",
         "empty_since",
         "last_time",
         "log_at",
@@ -97,7 +97,7 @@ class Cursor(ahead.Cursor):
         self.topic_id = b""
         self.replica = -1
         self.replica_until = 0.0
-        self.empties = 0
+        self.empty_responses = 0
         self.empty_since = 0.0
         self.empty_epoch = self.last_time = self.no_records_at = -1
         self.missing_since = self.no_records_since = self.log_at = 0.0
@@ -107,7 +107,7 @@ class Cursor(ahead.Cursor):
         super().restart(offset)
         self.position_epoch = self.ahead_epoch = -1
         self.topic_id = b""
-        self.empties = 0
+        self.empty_responses = 0
         self.last_time = self.no_records_at = -1
         self.missing_since = 0.0
 
@@ -115,7 +115,7 @@ class Cursor(ahead.Cursor):
         """Continue at the position: what was fetched ahead is forgotten."""
         super().drop_fetched_ahead()
         self.ahead_epoch = self.position_epoch
-        self.empties = 0
+        self.empty_responses = 0
 
     def fetched(self, chunk: KafkaChunk) -> None:
         """Take in that a chunk was put behind the others: the next fetch begins behind it."""
@@ -301,7 +301,8 @@ class Fetches:
             session_epoch=named.session_epoch,
             topics=_topics(named.wanted),
             forgotten_topics_data=_forgotten(named.forgotten),
-            rack_id="" if any(cursor.empties for cursor in epochs) else settings.rack,  # a doubted partition is asked of the leader itself
+            # a partition without records is read from the leader itself
+            rack_id="" if any(cursor.empty_responses for cursor in epochs) else settings.rack,
         )
         return request, SentFetch(tuple(ask.tickets), names, epochs, ask.link, named)
 
@@ -429,7 +430,7 @@ class Fetches:
 
     def _records(self, cursor: Cursor, part: FetchPartitionData, records: Slice | bytes) -> None:
         """Put the records of a partition into the plan, if they get further than what was fetched."""
-        cursor.empties = 0
+        cursor.empty_responses = 0
         following, epoch = kafka_section_end(records)
         if following < 0:
             self._too_large(cursor)
@@ -452,9 +453,9 @@ class Fetches:
     def _empty(self, cursor: Cursor, epoch: int, now: float) -> None:
         """Note that a leader sent no records, though the log's end is further on. What a replica answers does not count."""
         self.plan.later(cursor, now)
-        if not cursor.empties or epoch != cursor.empty_epoch:
-            cursor.empties, cursor.empty_since, cursor.empty_epoch = 0, now, epoch
-        cursor.empties += 1
+        if not cursor.empty_responses or epoch != cursor.empty_epoch:
+            cursor.empty_responses, cursor.empty_since, cursor.empty_epoch = 0, now, epoch
+        cursor.empty_responses += 1
         cursor.replica = -1
 
     def _log_no_records(self, cursor: Cursor, now: float) -> None:
@@ -469,7 +470,8 @@ class Fetches:
 
     def doubted(self, now: float) -> Cursor | None:
         """Return a partition that got no records for a while, though its end is further on, for `settle`; None: there is none."""
-        found = (c for c in self.plan.cursors.values() if c.empties >= _DOUBT_TIMES and now - c.empty_since >= _DOUBT_TIME and not c.paused)
+        reading = (cursor for cursor in self.plan.cursors.values() if not cursor.paused)
+        found = (cursor for cursor in reading if cursor.empty_responses >= _DOUBT_TIMES and now - cursor.empty_since >= _DOUBT_TIME)
         return next(found, None)
 
     def settle(self, cursor: Cursor, generation: int, local: int, epoch: int) -> None:
@@ -481,10 +483,10 @@ class Fetches:
             cursor: the partition. generation: its one when the leader was asked.
             local: the offset at which the leader's own disk begins; -1: there is no other storage. epoch: the leader epoch of that answer.
         """
-        if cursor.generation != generation or not cursor.empties or cursor.stop is None:
+        if cursor.generation != generation or not cursor.empty_responses or cursor.stop is None:
             return
         gone = local <= cursor.ahead and epoch == cursor.empty_epoch
-        cursor.empties = 0
+        cursor.empty_responses = 0
         if gone:
             end = min(cursor.end, cursor.stop)
             text = "%s[%d]: offsets %d to %d hold no record, compacted away or lost with the leader's disk: they are stepped over"

@@ -69,7 +69,7 @@ class Cursor(ahead.Cursor):
         least: bytes of replies from which on a batch is made, while more is known to be stored.
         most: number of pulls that may be out at once; once `least` bytes wait, that many may be out or waiting together.
         step: messages asked for by one pull. mean: bytes of a message.
-        stuck: a pull failed, so that what has come is delivered without waiting for more, as where memory has no room for more (`short`).
+        deliver_now: a pull failed, so what was fetched is delivered without waiting for more, as where memory has no room (`short`).
         lenient: if `position` is gone, continue at the first offset left. look: look its broker up before the next pull.
         unseen: the broker says that the queue ends before the offset asked for; that counts once the queue holds all of the broker's log.
         caught_up: the queue holds all of it.
@@ -80,8 +80,24 @@ class Cursor(ahead.Cursor):
     """
 
     __slots__ = (
-        "behind", "caught_up", "edge", "heads", "later", "least", "left_out", "lenient", "look", "lost", "mean", "most", "queue", "sent",
-        "step", "stuck", "topic", "unseen",
+        "behind",
+        "caught_up",
+        "deliver_now",
+        "edge",
+        "heads",
+        "later",
+        "least",
+        "left_out",
+        "lenient",
+        "look",
+        "lost",
+        "mean",
+        "most",
+        "queue",
+        "sent",
+        "step",
+        "topic",
+        "unseen",
     )  # fmt: skip
 
     def __init__(self, topic: str, queue: Queue, start: int, stop: int | None, *, most: int, least: int, lenient: bool) -> None:
@@ -90,7 +106,7 @@ class Cursor(ahead.Cursor):
         self.sent = self.edge = start
         self.step, self.mean, self.behind = BROKER_LIMIT, GUESS, 0
         self.later: dict[int, Chunk] = {}
-        self.stuck = self.look = self.unseen = self.caught_up = self.left_out = False
+        self.deliver_now = self.look = self.unseen = self.caught_up = self.left_out = False
         self.lost: PlaceLost | None = None
         self.heads: tuple[RepeatedCommand, RepeatedCommand] | None = None
 
@@ -109,12 +125,12 @@ class Cursor(ahead.Cursor):
         self.sent = self.edge = offset
         self.later.clear()
         self.behind = 0
-        self.stuck = self.unseen = self.caught_up = False
+        self.deliver_now = self.unseen = self.caught_up = False
 
     def moved(self, chunk: Chunk, position: int) -> None:
         """Set the position behind a delivered reply, and take in the mean size of its messages."""
         self.position = position
-        self.stuck = False
+        self.deliver_now = False
         if chunk.size:
             mean = chunk.size // (chunk.next - chunk.start) + 1
             self.mean = max(mean, (self.mean + mean) // 2)  # grows at once, shrinks by half of the difference
@@ -122,7 +138,7 @@ class Cursor(ahead.Cursor):
     def ready_to_deliver(self, late: bool) -> bool:
         """Return whether the replies that wait are to be delivered now. late: without waiting for more."""
         size = self.held - self.behind
-        if late or size >= self.least or not size or self.stuck or self.short:
+        if late or size >= self.least or not size or self.deliver_now or self.short:
             return True
         done = self.ahead >= self.end or (self.stop is not None and self.ahead >= self.stop)
         return done or self.chunks[-1].error is not None
@@ -130,7 +146,7 @@ class Cursor(ahead.Cursor):
     def again(self) -> None:
         """Ask for the first missing offset again, since a pull brought no usable reply."""
         self.sent = self.ahead
-        self.stuck = True
+        self.deliver_now = True
 
     def count(self, at: int) -> int:
         """Return how many messages to ask for at `at`: a step, but not what a later pull covers already, nor past the stop."""
