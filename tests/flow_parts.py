@@ -8,9 +8,9 @@ from typing import Any
 from wireproto._codec import OutBatch, RecordBuilder, WireCore
 from wireproto.errors import TimedOut, WireprotoError
 from wireproto.flow.parts import Parts
-from wireproto.flow.queue import FreeStamp, PartitionQueue
+from wireproto.flow.queue import PartitionQueue, UnnumberedSequencer
 from wireproto.flow.sender import Sender, SendTimes
-from wireproto.kafka.identity import NOBODY
+from wireproto.kafka.identity import NO_IDENTITY
 
 Sealed = tuple[int, int, int, tuple[int, ...]]
 """A batch as it travels: producer id, epoch, sequence, values."""
@@ -44,7 +44,7 @@ class Batch(OutBatch):
     """The core's batch, and its records' values beside it."""
 
     def __init__(self, queue: PartitionQueue, serial: int, created: float, values: Iterable[int] = ()) -> None:
-        super().__init__(queue, serial, created, RecordBuilder(), Outcome(), None, NOBODY)
+        super().__init__(queue, serial, created, RecordBuilder(), Outcome(), None, NO_IDENTITY)
         self.values: list[int] = []
         self.settled = False
         for value in values:
@@ -83,7 +83,7 @@ class Link:
 class Quiet(WireCore):
     """A wire of one link that takes all, and a sender with the given pace; `sent` holds the batches of each request."""
 
-    def __init__(self, pace: SendTimes, stamp: Any = None, log: Any = None) -> None:
+    def __init__(self, pace: SendTimes, sequencer: Any = None, log: Any = None) -> None:
         self.now = 0.0
         self.alarms: list[float] = []
         self.link: Link | None = Link(0)
@@ -92,12 +92,12 @@ class Quiet(WireCore):
         self.wanted: list[set[Any]] = []
         self.told: list[tuple[Batch, WireprotoError]] = []
         self.free: list[Batch] = []
-        self.sender = Sender(self, stamp or FreeStamp(), pace, Batch, self.alarms.append, lambda: self.now, log)
+        self.sender = Sender(self, sequencer or UnnumberedSequencer(), pace, Batch, self.alarms.append, lambda: self.now, log)
 
     def target(self, key: Any) -> Link | None:
         return self.link
 
-    def crowded(self, link: Link) -> bool:
+    def congested(self, link: Link) -> bool:
         return self.full
 
     def requests(self, link: Link, batches: list[Batch]) -> list[list[Batch]]:

@@ -46,7 +46,7 @@ __all__ = [
     "connect",
 ]
 
-_HOMES = {
+_LAZY_NAMES = {
     **dict.fromkeys(("Batch", "Delivery", "Receipt", "Record"), "records"),
     **dict.fromkeys(("Admin", "Client", "Consumer", "Producer", "QueueConsumer", "Reader", "Transaction", "Transactions", "Tree"), "roles"),
 }
@@ -54,8 +54,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import the types for annotations at their first use, so that importing the package stays quick."""
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    if name in _LAZY_NAMES:
+        return getattr(import_module(f"{__name__}.{_LAZY_NAMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

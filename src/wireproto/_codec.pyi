@@ -13,7 +13,6 @@ from wireproto._codec_sending import BudgetCore as BudgetCore
 from wireproto._codec_sending import Chunk as Chunk
 from wireproto._codec_sending import FetchTemplateBytes as FetchTemplateBytes
 from wireproto._codec_sending import FetchTemplateCore as FetchTemplateCore
-from wireproto._codec_sending import FreeNumbers as FreeNumbers
 from wireproto._codec_sending import KafkaChunk as KafkaChunk
 from wireproto._codec_sending import KafkaFetcherCore as KafkaFetcherCore
 from wireproto._codec_sending import KafkaNumbers as KafkaNumbers
@@ -29,7 +28,8 @@ from wireproto._codec_sending import RocketProducerCore as RocketProducerCore
 from wireproto._codec_sending import RocketSendCore as RocketSendCore
 from wireproto._codec_sending import SenderCore as SenderCore
 from wireproto._codec_sending import Sent as Sent
-from wireproto._codec_sending import StampCore as StampCore
+from wireproto._codec_sending import SequencerCore as SequencerCore
+from wireproto._codec_sending import UnnumberedCore as UnnumberedCore
 from wireproto._codec_sending import WireCore as WireCore
 from wireproto._codec_sending import unbroken as unbroken
 from wireproto.errors import ProtocolError
@@ -354,7 +354,7 @@ class OutBatch:
     serial: int
     number: int
     attempts: int
-    handed: int
+    attempts_sent: int
     created: float
     doubtful: bool
     over: bool
@@ -401,10 +401,10 @@ class KeyRouter:
     @property
     def partitions(self) -> int: ...
     @property
-    def stuck(self) -> int: ...
-    def know(self, partitions: int, stay: bool) -> None: ...
+    def sticky(self) -> int: ...
+    def know(self, partitions: int, keep_sticky: bool) -> None: ...
     def stick(self, partition: int, room: int) -> None: ...
-    def stay(self, size: int) -> int: ...
+    def sticky_for(self, size: int) -> int: ...
     def of(self, key: Buffer | None) -> int: ...
     def in_turn(self, wanted: int) -> tuple[int, int]: ...
 

@@ -38,12 +38,12 @@ class QueueCore:
     @property
     def key(self) -> Hashable: ...
     @property
-    def stamp(self) -> Any: ...
+    def sequencer(self) -> Any: ...
     @property
     def ready(self) -> deque[Any]: ...
     @property
     def in_flight(self) -> deque[Any]: ...
-    def __init__(self, key: Hashable, stamp: Any, ready: deque[Any], in_flight: deque[Any], gate: Any) -> None: ...
+    def __init__(self, key: Hashable, sequencer: Any, ready: deque[Any], in_flight: deque[Any], gate: Any) -> None: ...
     def acked(self, batch: Any) -> None:
         """Settle a batch that is stored."""
     def set_out(self) -> Any:
@@ -51,11 +51,11 @@ class QueueCore:
     def seal_open(self) -> bool:
         """No more records into the open batch, which is ready then; whether there are any in it."""
 
-class StampCore:
-    """A base of flow.queue.Stamp."""
+class SequencerCore:
+    """A base of flow.queue.Sequencer."""
 
-class FreeNumbers(StampCore):
-    """The base of flow.queue.FreeStamp."""
+class UnnumberedCore(SequencerCore):
+    """The base of flow.queue.UnnumberedSequencer."""
 
     def __init__(self, window: int = 1) -> None: ...
     def window(self, queue: Any) -> int: ...
@@ -84,7 +84,7 @@ class QuickWireCore(WireCore):
 
     def target(self, key: Any) -> Connection | None:
         """Where a queue's batches go."""
-    def crowded(self, link: Any) -> bool:
+    def congested(self, link: Any) -> bool:
         """Whether what is sent now would wait there."""
     def transmit(self, link: Any, batches: list[Any]) -> None:
         """Send a request with these batches."""
@@ -124,7 +124,7 @@ class SenderCore:
         """Send a batch without waiting for more records."""
     def stored(self, batch: Any, base: Any) -> None:
         """Settle a batch that is stored."""
-    def hand(self, link: Any, batches: list[Any]) -> None:
+    def send_request(self, link: Any, batches: list[Any]) -> None:
         """Have the wire send a request."""
     def _wake_at(self, when: float) -> None:
         """`tick` is to be called then, or sooner."""
@@ -173,15 +173,15 @@ class FetchTemplateBytes:
 
 @final
 class Sent:
-    """Context of a call under way: which reply to expect in which version, and the caller's own matter."""
+    """Context of a call under way: which reply to expect in which version, and the caller's own data."""
 
     @property
     def reply(self) -> Any: ...
     @property
     def version(self) -> int: ...
     @property
-    def matter(self) -> Any: ...
-    def __init__(self, reply: Any, version: int, matter: Any) -> None: ...
+    def caller_data(self) -> Any: ...
+    def __init__(self, reply: Any, version: int, caller_data: Any) -> None: ...
 
 @final
 class KafkaSequence:
@@ -189,11 +189,11 @@ class KafkaSequence:
 
     identity: Any
     next: int
-    proven: bool
+    confirmed: bool
     starting_over: bool
     def __init__(self, identity: Any) -> None: ...
 
-class KafkaNumbers(StampCore):
+class KafkaNumbers(SequencerCore):
     """The base of kafka.identity.ProducerState."""
 
     identity: Any
@@ -214,7 +214,7 @@ class KafkaSendCore(QuickWireCore):
     _reply: Any
     _loop: Any
     _make_builder: Any
-    _nobody: Any
+    _no_identity: Any
     _event: Any
     _transactional: bool
     started: bool

@@ -46,8 +46,8 @@ def texts(name: str, value: Any, *, one: bool = False) -> list[str]:
     return [text(f"each of {name}", item) for item in value]
 
 
-def truth(name: str, value: Any) -> bool:
-    """Return a truth value.
+def boolean(name: str, value: Any) -> bool:
+    """Return a boolean argument.
 
     Args:
         name: the argument, for errors. value: as given.
@@ -67,7 +67,7 @@ def number(name: str, value: Any, least: int, most: int = MOST) -> int:
         name: the argument, for errors. value: as given. least, most: the bounds, both allowed.
 
     Raises:
-        OptionError: it is not an int (a truth value is none), or out of bounds.
+        OptionError: it is not an int (a boolean is not one), or out of bounds.
     """
     if type(value) is not int or not least <= value <= most:
         raise OptionError(f"{name} is a whole number from {least} to {most}, not {value!r}")

@@ -33,7 +33,7 @@ def seconds(timeout: Any) -> float:
     """Return `timeout` as a float; a number too large for a float is infinite.
 
     Raises:
-        OptionError: `timeout` is not a number: text, None, a truth value, nan.
+        OptionError: `timeout` is not a number: text, None, a boolean, nan.
     """
     if isinstance(timeout, bool) or not hasattr(timeout, "__float__"):
         raise OptionError(f"a timeout is a number of seconds, not {timeout!r}")

@@ -84,7 +84,7 @@ def test_a_topic_that_was_made_again_is_told_until_a_seek(client: RocketClient, 
         assert isinstance(why, DataLoss)
         assert (why.topic, why.partition) == (topic, 0)
         assert why.position.offset == BEFORE
-        assert "seek to go on" in str(why)
+        assert "seek to continue" in str(why)
     role.seek(LogOffset(topic, 0, 0))
     assert read(role, SINCE) == list(range(SINCE))
 

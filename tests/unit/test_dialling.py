@@ -294,9 +294,9 @@ def first_of(rounds: Any, nonce: str = "abcdef", salt: bytes = b"salt") -> bytes
     [
         (first_of(LEAST_ITERATIONS - 1), "iterations"),
         (first_of(MOST_ITERATIONS + 1), "iterations"),
-        (first_of("٤٠٩٦"), "lacks salt or iterations"),
-        (first_of(4096, salt=b""), "lacks salt or iterations"),
-        (first_of(4096, nonce="abc"), "does not continue ours"),
+        (first_of("٤٠٩٦"), "has no salt or no number of iterations"),
+        (first_of(4096, salt=b""), "has no salt or no number of iterations"),
+        (first_of(4096, nonce="abc"), "does not begin with the client's"),
         (b"r=abcdef,s=%%,i=4096", "bad base64"),
         (b"e=other-error", "the server refused: other-error"),
         (b"m=x,r=abcdef", "an extension|extension that is not known"),

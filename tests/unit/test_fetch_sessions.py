@@ -217,12 +217,12 @@ def test_silence_about_a_partition_says_that_it_is_well_and_has_nothing() -> Non
 def test_silence_about_a_partition_with_more_below_its_stop_is_an_answer_without_records() -> None:
     asking = fetches(stop=3)
     asking.answer(ask(asking)[1], reply(range(FROM)), 17, 0.0)
-    assert {cursor.empties for cursor in asking.plan.cursors.values()} == {1}
+    assert {cursor.empty_responses for cursor in asking.plan.cursors.values()} == {1}
     asking.answer(ask(asking, 1.0)[1], reply([]), 17, 1.0)
-    assert {cursor.empties for cursor in asking.plan.cursors.values()} == {2}
+    assert {cursor.empty_responses for cursor in asking.plan.cursors.values()} == {2}
     _, asked = ask(asking, 2.0)
     asking.answer(asked, reply([1], records=batch(b"a")), 17, 2.0)
-    assert asking.plan.cursors["t", 0].empties == 2, "there was no room for it"
+    assert asking.plan.cursors["t", 0].empty_responses == 2, "there was no room for it"
     assert asking.plan.cursors["t", 0].asked_at == asked.tickets[0].before, "it keeps its place"
 
 
@@ -230,7 +230,7 @@ def test_silence_before_there_is_a_session_says_nothing() -> None:
     asking = fetches(1, stop=3)
     asking.answer(ask(asking)[1], reply([0], session=0), 17, 0.0)
     asking.answer(ask(asking, 1.0)[1], reply([], session=0), 17, 1.0)
-    assert asking.plan.cursors["t", 0].empties == 1
+    assert asking.plan.cursors["t", 0].empty_responses == 1
 
 
 def test_who_was_sought_while_an_answer_was_on_its_way_is_told_anew() -> None:
@@ -278,11 +278,11 @@ def test_each_node_has_a_session_of_its_own_and_is_told_good_bye() -> None:
         asking.answer(asked, reply(numbers, session=10 + due.link), 17, 0.0)
     found = {due.link: asking.request(due, lambda name: ID, lambda topic, partition: 0)[0] for due in asking.due(0.0)}
     assert {node: (request.session_id, request.session_epoch) for node, request in found.items()} == {0: (10, 1), 1: (11, 1)}
-    parting = asking.farewell(1)
+    parting = asking.end_session(1)
     assert parting is not None
     assert (parting.session_id, parting.session_epoch, parting.topics, parting.max_wait_ms) == (11, -1, (), 0)
-    assert asking.farewell(1) is None
-    assert asking.farewell(7) is None
+    assert asking.end_session(1) is None
+    assert asking.end_session(7) is None
 
 
 # --- beside a broker ---

@@ -28,7 +28,7 @@ class Bytes:
     def link(self, cursor: Cursor) -> int | None:
         return self.leaders.get(cursor.key, 0)
 
-    def questions(self, cursor: Cursor) -> Iterator[tuple[int, int, int]]:
+    def next_requests(self, cursor: Cursor) -> Iterator[tuple[int, int, int]]:
         if not cursor.out and cursor.held < STEP:
             yield cursor.ahead, STEP, STEP
 
@@ -286,9 +286,9 @@ def test_what_was_on_its_way_out_when_a_handler_raised_is_asked_for_again(when: 
         (chunk,) = plan.take()
         if when.startswith("put back"):
             plan.put_back(Chunk(chunk.cursor, chunk.generation, 5, chunk.next, chunk.records, chunk.size))
-    assert plan.handing is ticket.cursor
+    assert plan.delivering is ticket.cursor
     assert list(plan.take()) == []
-    assert (ticket.cursor.position, plan.handing) == (0, None)
+    assert (ticket.cursor.position, plan.delivering) == (0, None)
     assert numbers(plan.due(asking, 0.0)) == [0]
 
 
@@ -355,9 +355,9 @@ def test_pauses_between_attempts_grow_and_differ() -> None:
         assert plan.wakeup(100.0) == cursor.retry_at
         assert plan.due(asking, 100.0 + pause - 0.01) == []
         cursor.retry_at = 0.0
-    assert cursor.troubled_since == 100.0
+    assert cursor.failing_since == 100.0
     plan.well(cursor)
-    assert (cursor.failures, cursor.troubled_since) == (0, 0.0)
+    assert (cursor.failures, cursor.failing_since) == (0, 0.0)
     other, _ = plan_of(1, randomness=lambda: 0.0)
     (cursor,) = other.cursors.values()
     other.refused(cursor, 100.0)

@@ -10,7 +10,7 @@ import pytest
 
 from flow_parts import Batch, Link, Quiet
 from wireproto.errors import BrokerError, Closed, Disconnected, TimedOut
-from wireproto.flow.queue import FreeStamp, Gate
+from wireproto.flow.queue import Gate, UnnumberedSequencer
 from wireproto.flow.sender import TURN, Again, SendTimes, StartOver, Stored
 from wireproto.kafka.identity import Identity, ProducerState
 
@@ -36,9 +36,9 @@ def test_what_waits_for_an_answer_can_be_told_from_what_waits_to_be_sent() -> No
     first = wire.put(1, "a", full=True)
     wire.sender.drain()
     wire.put(2, "b")
-    assert wire.sender.flying(["a", "b", "c"]) == {"a"}
+    assert wire.sender.keys_in_flight(["a", "b", "c"]) == {"a"}
     wire.sender.answered([(first, Stored(0))])
-    assert wire.sender.flying(["a", "b", "c"]) == set()
+    assert wire.sender.keys_in_flight(["a", "b", "c"]) == set()
 
 
 def test_what_may_not_leave_yet_takes_more_records_meanwhile() -> None:
@@ -56,10 +56,10 @@ def test_what_may_not_leave_yet_takes_more_records_meanwhile() -> None:
 
 def test_what_many_keys_hold_leaves_turn_by_turn_until_the_link_is_crowded() -> None:
     """However much became due at once: `transmit` cannot wait for room. Who had a turn comes after who had none."""
-    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=9.0), FreeStamp(9))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=9.0), UnnumberedSequencer(9))
     for number, key in enumerate("abcde" * 2):
         wire.put(number, key, full=True).grow(0, TURN // 2)
-    wire.crowded = lambda link: len(wire.sent) >= 3  # type: ignore[method-assign]
+    wire.congested = lambda link: len(wire.sent) >= 3  # type: ignore[method-assign]
     wire.sender.drain()
     assert [[batch.values[0] for batch in request] for request in wire.sent] == [[0, 1], [2, 3], [4, 5]]
 
@@ -365,7 +365,7 @@ def test_a_key_that_cannot_be_reached_is_asked_for_again_after_a_pause_without_w
     wire.sender.unreached("a", Disconnected("gone"), lambda batch: "b" if batch is goes else None)
     assert wire.wanted == [{"a"}, {"b"}]
     assert goes.queue.key == "b"
-    assert "gone" in stays.queue.last_trouble(stays)
+    assert "gone" in stays.queue.last_error_text(stays)
     wire.now = wire.alarms[-1]
     assert 0.0 < wire.now < 1.0
     for _ in range(2):
@@ -396,7 +396,7 @@ def test_a_link_that_goes_between_looking_and_taking_is_asked_for(monkeypatch: p
 
 
 def test_an_open_batch_lingers_on_while_those_before_it_leave() -> None:
-    wire = Quiet(SendTimes(linger=9.0, delivery_timeout=99.0), FreeStamp(5))
+    wire = Quiet(SendTimes(linger=9.0, delivery_timeout=99.0), UnnumberedSequencer(5))
     first = wire.put(1, full=True)
     second = wire.put(2)
     wire.sender.drain()
@@ -435,7 +435,7 @@ def test_a_queue_that_was_emptied_meanwhile_asks_nobody_for_a_link() -> None:
 
 
 def test_a_success_ends_the_pause_of_the_others_of_its_queue() -> None:
-    wire = Quiet(SendTimes(linger=0.0, delivery_timeout=50.0), FreeStamp(2))
+    wire = Quiet(SendTimes(linger=0.0, delivery_timeout=50.0), UnnumberedSequencer(2))
     first, second = wire.put(1, full=True), wire.put(2, full=True)
     wire.sender.drain()
     wire.sender.answered([(first, Again(BrokerError("busy")))])

@@ -111,7 +111,7 @@ class World(WireCore):
         link = self.links.get(self.known[key])
         return link if link is not None and not link.closed else None
 
-    def crowded(self, link: Link) -> bool:
+    def congested(self, link: Link) -> bool:
         return not self.calm and self.chance.random() < 0.05
 
     def requests(self, link: Link, batches: list[Batch]) -> list[list[Batch]]:
@@ -234,7 +234,7 @@ class World(WireCore):
     def fenced(self, key: int) -> bool:
         """Whether a batch of the newest epoch is stored: before that what comes late is taken, and no producer could help it."""
         mark = self.sender.queue(key).mark
-        return mark is not None and mark.proven and not mark.starting_over
+        return mark is not None and mark.confirmed and not mark.starting_over
 
     def disturb(self) -> None:
         fate = self.chance.random()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flow_parts import Batch, Quiet
-from wireproto._codec import StampCore
+from wireproto._codec import SequencerCore
 from wireproto.errors import Disconnected
 from wireproto.flow.queue import PartitionQueue
 from wireproto.flow.sender import SendTimes
@@ -19,8 +19,8 @@ class Signal(BaseException):
     """What a signal handler raises."""
 
 
-class Broken(StampCore):
-    """A stamp that a handler breaks into, once, in the method of that name."""
+class Broken(SequencerCore):
+    """A sequencer that a handler breaks into, once, in the method of that name."""
 
     def __init__(self) -> None:
         self.where = ""
@@ -58,11 +58,11 @@ def warm(wire: Quiet) -> None:
 
 @pytest.mark.parametrize("where", ["window", "admit"])
 def test_a_handler_that_raises_while_a_batch_is_numbered_costs_neither_the_batch_nor_the_link(where: str) -> None:
-    stamp = Broken()
-    wire = Quiet(PACE, stamp)
+    sequencer = Broken()
+    wire = Quiet(PACE, sequencer)
     warm(wire)
     second = wire.put(2)
-    stamp.where = where
+    sequencer.where = where
     with pytest.raises(Signal):
         wire.sender.set_off(second)
     wire.sender.drain()

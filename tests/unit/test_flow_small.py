@@ -15,7 +15,7 @@ from wireproto.errors import BrokerError, Closed, OptionError, TimedOut
 from wireproto.flow import unacked_warning
 from wireproto.flow.budget import Budget
 from wireproto.flow.producer import BatchProducer
-from wireproto.flow.queue import FreeStamp, PartitionQueue
+from wireproto.flow.queue import PartitionQueue, UnnumberedSequencer
 from wireproto.flow.resolve import Resolver
 from wireproto.flow.sender import Again, SendTimes
 from wireproto.kafka.identity import Identity, ProducerState
@@ -27,7 +27,7 @@ from wireproto.position import LogOffset
 
 def test_a_queue_tells_whether_there_was_anything_to_seal() -> None:
     wire = Quiet(SendTimes(linger=9.0, delivery_timeout=99.0))
-    assert PartitionQueue("a", FreeStamp()).seal() is False, "no batch"
+    assert PartitionQueue("a", UnnumberedSequencer()).seal() is False, "no batch"
     with wire.sender.lock:
         wire.sender.current("a")
         assert wire.sender.queue("a").seal() is False, "an empty one"
@@ -113,7 +113,7 @@ class One(BatchProducer):
     def _leaving(self) -> bool:
         return self.leaving
 
-    def _parting(self, deadline: float) -> Steps[None]:
+    def _closing_steps(self, deadline: float) -> Steps[None]:
         self.parted.append(deadline)
         yield from ()
 

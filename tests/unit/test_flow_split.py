@@ -7,7 +7,7 @@ import pytest
 from flow_parts import Batch, Quiet, halves
 from wireproto.errors import BrokerError, Closed, TimedOut
 from wireproto.flow.parts import found
-from wireproto.flow.queue import FreeStamp
+from wireproto.flow.queue import UnnumberedSequencer
 from wireproto.flow.sender import Again, Refused, SendTimes, Split, StartOver, Stored
 from wireproto.flow.unreported_errors import UnreportedErrors
 
@@ -26,7 +26,7 @@ def made(wire: Quiet, *sizes: int) -> list[Batch]:
 
 
 def test_parts_go_on_in_the_place_of_the_whole_and_are_counted_with_what_follows() -> None:
-    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=60.0), FreeStamp(3))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=60.0), UnnumberedSequencer(3))
     first, second, third = made(wire, 1, 4, 1)
     parts = halves(second)
     wire.sender.answered([(second, Split(WHY, parts))])
@@ -44,7 +44,7 @@ def test_parts_go_on_in_the_place_of_the_whole_and_are_counted_with_what_follows
 
 
 def test_a_part_that_is_sent_again_keeps_its_place() -> None:
-    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=60.0), FreeStamp(2))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=60.0), UnnumberedSequencer(2))
     (whole,) = made(wire, 4)
     parts = halves(whole)
     wire.sender.answered([(whole, Split(WHY, parts))])
@@ -126,7 +126,7 @@ def test_parts_are_abandoned_with_the_whole_and_fail_with_their_queue() -> None:
 
 def test_what_does_not_fit_behind_another_one_costs_no_pause() -> None:
     """Only where the oldest itself does not fit, time after time, something is wrong that time may mend."""
-    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=60.0), FreeStamp(6))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=60.0), UnnumberedSequencer(6))
     first, *others = made(wire, 2, 1, 1, 1, 1, 1)
     parts = halves(first)
     wire.sender.answered([(first, Split(WHY, parts))])

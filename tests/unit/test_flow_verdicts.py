@@ -11,7 +11,7 @@ import pytest
 
 from flow_parts import Batch, Link, Quiet
 from wireproto.errors import BrokerError, BufferFull, Closed, Disconnected, Malformed, TimedOut, ValueUnsupported, WireprotoError
-from wireproto.flow.queue import FreeStamp, PartitionQueue
+from wireproto.flow.queue import PartitionQueue, UnnumberedSequencer
 from wireproto.flow.sender import AT_ONCE, Again, Refused, SendTimes, StartOver, Stored
 
 PACE = SendTimes(linger=0.0, delivery_timeout=1e9)
@@ -72,7 +72,7 @@ def test_what_cannot_be_sent_goes_again_where_that_may_pass_and_fails_where_it_c
         return
     assert not batch.outcome.done
     assert (batch.doubtful, 0.08 <= batch.queue.held_until <= 0.12) == (False, True)
-    assert "last trouble" in batch.queue.last_trouble(batch)
+    assert "last trouble" in batch.queue.last_error_text(batch)
     for _ in range(2):  # what it was set for before may come first
         wire.now = wire.alarms[-1]
         wire.sender.tick()
@@ -140,7 +140,7 @@ def test_who_starts_over_does_so_at_once_a_few_times_and_with_pauses_then() -> N
         wire.sender.tick()
         assert len(wire.sent) == sendings + 1
     assert AT_ONCE == 3
-    assert "it does not follow" in batch.queue.last_trouble(batch)
+    assert "it does not follow" in batch.queue.last_error_text(batch)
     wire.sender.answered([(batch, Stored(0))])
     second = on_its_way(wire, 2)
     sendings = len(wire.sent)
@@ -154,7 +154,7 @@ def test_again_without_a_pause_leaves_at_once_and_counts_as_no_failure() -> None
     wire.sender.answered([(batch, Again(BrokerError("moved"), now=True))])
     assert wire.sent == [[batch], [batch]]
     assert (batch.queue.failures, batch.queue.held_until, batch.doubtful, batch.attempts) == (0, 0.0, False, 2)
-    assert "moved" in batch.queue.last_trouble(batch)
+    assert "moved" in batch.queue.last_error_text(batch)
 
 
 # who is told ------------------------------------------------------------------------------------------------------------------------
@@ -376,8 +376,8 @@ def test_who_comes_while_another_sends_leaves_it_to_that_one(full: bool, monkeyp
     assert all(batch in batch.queue.in_flight for batch in (second, third, fourth))
 
 
-class Unnumbered(FreeStamp):
-    """A stamp that gives no numbers until it may."""
+class Unnumbered(UnnumberedSequencer):
+    """A sequencer that gives no numbers until it may."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -389,14 +389,14 @@ class Unnumbered(FreeStamp):
 
 @pytest.mark.parametrize("how", ["drain", "set_off"])
 def test_what_cannot_be_numbered_yet_is_asked_for_once_and_leaves_when_it_can(how: str) -> None:
-    stamp = Unnumbered()
-    wire = Quiet(PACE, stamp)
+    sequencer = Unnumbered()
+    wire = Quiet(PACE, sequencer)
     batch = wire.put(1, full=how == "drain")
     for _ in range(3):
         (wire.sender.drain if how == "drain" else partial(wire.sender.hurry, batch))()
     assert (wire.sent, wire.wanted) == ([], [{"a"}])
     assert batch.number == 0
-    stamp.may = True
+    sequencer.may = True
     wire.sender.ready(["a"])
     assert wire.sent == [[batch]]
     assert (batch.number, batch.attempts) == (1, 1)
@@ -408,8 +408,8 @@ def test_trouble_that_is_met_while_a_batch_waits_is_told_with_it() -> None:
     batch = wire.put(1, full=True)
     wire.sender.drain()
     wire.now = 1.0
-    wire.sender.met(["a", "b"], Disconnected("no leader"))
-    assert batch.queue.last_trouble(batch) == f"; last trouble: {Disconnected('no leader')}"
+    wire.sender.note_error(["a", "b"], Disconnected("no leader"))
+    assert batch.queue.last_error_text(batch) == f"; last trouble: {Disconnected('no leader')}"
     assert batch.queue.held_until == 0.0, "that is no refusal"
     wire.now = 3.0
     wire.sender.tick()
@@ -428,13 +428,13 @@ def test_what_goes_by_another_key_is_in_the_order_of_creation_there_and_numbered
     last = wire.put(3, "a")
     wire.link, link = None, wire.link
     wire.sender.drain()
-    wire.sender.met(["a"], Disconnected("gone"))
+    wire.sender.note_error(["a"], Disconnected("gone"))
     with wire.sender.lock:
         wire.sender.move("a", lambda batch: "b")
     assert [batch.queue.key for batch in (first, last)] == ["b", "b"]
     assert last.sealed
     assert list(before.queue.ready) == [first, between, last]
-    assert "gone" in before.queue.last_trouble(first), "what it met goes along"
+    assert "gone" in before.queue.last_error_text(first), "what it met goes along"
     wire.link = link
     wire.sender.answered([(before, Stored(0))])
     wire.sender.ready(None)
@@ -492,7 +492,7 @@ WAYS: dict[str, Way] = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_batches_of_several_lanes_are_sealed_together_and_leave_in_order(way: str) -> None:
-    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=9.0), FreeStamp(5))
+    wire = Quiet(SendTimes(linger=1.0, delivery_timeout=9.0), UnnumberedSequencer(5))
     made = [beside(wire, number, lane) for number, lane in enumerate(["x", None, "y"])]
     assert beside(wire, 7, "x") is made[0]
     WAYS[way](wire, made[2])
@@ -545,7 +545,7 @@ def test_what_is_due_for_a_link_that_came_up_meanwhile_leaves_too(monkeypatch: p
     links: dict[Any, Any] = {"a": wire.link, "b": wire.link}
     monkeypatch.setattr(wire, "target", links.__getitem__)
     full: list[Link] = []
-    monkeypatch.setattr(wire, "crowded", full.__contains__)
+    monkeypatch.setattr(wire, "congested", full.__contains__)
 
     def transmit(link: Link, batches: list[Batch]) -> None:
         wire.sent.append(batches)

@@ -9,9 +9,9 @@ import pytest
 from flow_parts import Outcome
 from wireproto._codec import KafkaBatchBuilder, OutBatch, decode_kafka
 from wireproto.errors import ValueUnsupported
-from wireproto.flow.queue import FreeStamp, PartitionQueue
+from wireproto.flow.queue import PartitionQueue, UnnumberedSequencer
 from wireproto.kafka import outgoing
-from wireproto.kafka.identity import MAX_SEQUENCE, NOBODY, Identity
+from wireproto.kafka.identity import MAX_SEQUENCE, NO_IDENTITY, Identity
 
 ROWS: list[tuple[Any, Any, Any, int]] = [
     (b"one", b"k", (("h", b"1"), ("h", None)), 1000),
@@ -22,11 +22,11 @@ ROWS: list[tuple[Any, Any, Any, int]] = [
 ]
 
 
-def batch(codec: str = "none", rows: list[tuple[Any, Any, Any, int]] = ROWS, who: Identity = NOBODY, sequence: int = -1) -> OutBatch:
+def batch(codec: str = "none", rows: list[tuple[Any, Any, Any, int]] = ROWS, who: Identity = NO_IDENTITY, sequence: int = -1) -> OutBatch:
     builder = KafkaBatchBuilder(compression=codec)
     for value, key, headers, time_ms in rows:
         assert builder.append(value, key, headers, time_ms)
-    made = OutBatch(PartitionQueue(("t", 3), FreeStamp()), 7, 12.5, builder, Outcome(), None, who)
+    made = OutBatch(PartitionQueue(("t", 3), UnnumberedSequencer()), 7, 12.5, builder, Outcome(), None, who)
     made.grow(len(rows), builder.size)
     made.sequence = sequence
     made.seal()
@@ -47,7 +47,7 @@ def test_halves_hold_what_the_whole_held(codec: str) -> None:
     assert (stored(one), stored(two)) == (ROWS[:2], ROWS[2:])
     for part in (one, two):
         assert (part.key, part.serial, part.created, part.sealed, part.owner, part.queue) == (("t", 3), 7, 12.5, True, parts, whole.queue)
-        assert (part.identity, part.sequence) == (NOBODY, -1)
+        assert (part.identity, part.sequence) == (NO_IDENTITY, -1)
 
 
 def test_halves_are_numbered_as_their_records_were() -> None:

@@ -144,7 +144,7 @@ def test_only_a_fetch_of_one_healthy_partition_has_a_form() -> None:
     assert not plain(fetch(5, 3), asked(), BY_ID - 1), "there a topic has no id, and this one was read by one"
     assert not plain(fetch(5, 3), asked(), FIRST - 1)
     assert not plain(fetch(5, 3), asked(session_epoch=0), 17), "a session knows more than one Fetch"
-    for name, value in {"replica": 2, "empties": 1, "failures": 1, "topic_id": b"another"}.items():
+    for name, value in {"replica": 2, "empty_responses": 1, "failures": 1, "topic_id": b"another"}.items():
         one = asked()
         setattr(one.tickets[0].cursor, name, value)
         assert not plain(fetch(5, 3), one, 17), name

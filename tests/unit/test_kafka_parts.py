@@ -391,32 +391,32 @@ def test_refusals_are_retried_looked_up_or_raised() -> None:
     assert isinstance(chunk.error, codes.UnknownTopicOrPartition)
 
 
-def empties(asking: Fetches, *times: float, epoch: int = 7, **facts: Any) -> None:
+def empty_responses(asking: Fetches, *times: float, epoch: int = 7, **facts: Any) -> None:
     """Answers without records, though the log goes on."""
     for now in times:
         request, asked = ask(asking, now, epoch)
-        assert request.rack_id == ("" if asking.plan.cursors["t", 0].empties else SETTINGS.rack)
+        assert request.rack_id == ("" if asking.plan.cursors["t", 0].empty_responses else SETTINGS.rack)
         asking.answer(asked, reply(high_watermark=12, last_stable_offset=9).replace(**facts), 12, now)
 
 
 def test_an_answer_without_records_proves_nothing() -> None:
     asking = fetches()
     cursor = asking.add("t", 0, 5, 9)
-    empties(asking, 0.0, 1.0)
+    empty_responses(asking, 0.0, 1.0)
     assert asking.due(1.05) == [], "it is asked again after a pause"
     assert asking.doubted(100.0) is None, "not after two of them"
-    empties(asking, 1.5)
+    empty_responses(asking, 1.5)
     assert asking.doubted(1.5) is None, "nor after a moment"
     assert asking.doubted(2.0) is cursor
     assert pop(asking) is None
     asking.settle(cursor, cursor.generation, local=6, epoch=7)
     assert (cursor.ahead, pop(asking), asking.doubted(100.0)) == (5, None, None), "they are in remote storage: ask on"
-    empties(asking, 3.0, 4.0, 5.0)
+    empty_responses(asking, 3.0, 4.0, 5.0)
     asking.settle(cursor, cursor.generation, local=5, epoch=8)
     assert (cursor.ahead, pop(asking)) == (5, None), "another leader has a log of its own"
-    empties(asking, 6.0, 7.0, 8.0, throttle_time_ms=10)
+    empty_responses(asking, 6.0, 7.0, 8.0, throttle_time_ms=10)
     assert asking.doubted(100.0) is None, "held back"
-    empties(asking, 9.0, 10.0, 11.0)
+    empty_responses(asking, 9.0, 10.0, 11.0)
     asking.settle(cursor, cursor.generation + 1, local=5, epoch=7)
     assert pop(asking) is None, "it was about another position"
 
@@ -426,7 +426,7 @@ def test_an_end_without_records_is_reached_when_the_leaders_own_disk_has_none() 
     for local in (-1, 0, 5):
         asking = fetches()
         cursor = asking.add("t", 0, 5, 9)
-        empties(asking, 0.0, 1.0, 2.0)
+        empty_responses(asking, 0.0, 1.0, 2.0)
         asking.settle(cursor, cursor.generation, local=local, epoch=7)
         chunk = pop(asking)
         assert chunk is not None
@@ -437,10 +437,10 @@ def test_offsets_that_are_stepped_over_are_told_with_their_range(caplog: pytest.
     """A cleaner may have emptied them, or a disk that was lost: the answers do not tell which."""
     asking = fetches()
     cursor = asking.add("t", 0, 5, 9)
-    empties(asking, 0.0, 1.0, 2.0)
+    empty_responses(asking, 0.0, 1.0, 2.0)
     asking.settle(cursor, cursor.generation, local=6, epoch=7)
     assert not caplog.records, "nothing is stepped over yet"
-    empties(asking, 3.0, 4.0, 5.0)
+    empty_responses(asking, 3.0, 4.0, 5.0)
     asking.settle(cursor, cursor.generation, local=5, epoch=7)
     (line,) = caplog.records
     assert line.levelname == "WARNING"
@@ -454,7 +454,7 @@ def test_a_leader_that_has_nothing_for_long_is_told_and_ever_more_rarely(stop: i
     cursor = asking.add("t", 0, 5, stop)
     told: list[float] = []
     for now in range(100):
-        empties(asking, float(now))
+        empty_responses(asking, float(now))
         if stop is not None and asking.doubted(float(now)) is not None:
             asking.settle(cursor, cursor.generation, local=6, epoch=7)
         told += [float(now)] * len(caplog.records)
@@ -463,7 +463,7 @@ def test_a_leader_that_has_nothing_for_long_is_told_and_ever_more_rarely(stop: i
         caplog.clear()
     assert told == [10.0, 20.0, 40.0, 80.0]
     asking.plan.seek(("t", 0), 4)
-    empties(asking, 200.0, 205.0)
+    empty_responses(asking, 200.0, 205.0)
     assert not caplog.records, "of another place it is not known yet"
 
 

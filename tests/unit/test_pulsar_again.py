@@ -262,7 +262,7 @@ def test_a_subscription_that_begins_at_a_time_loses_nothing_when_its_broker_is_s
 
 def test_a_member_that_nobody_told_that_it_lost_a_partition_commits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow broker has answered SUBSCRIBE and not said yet which of the members it feeds."""
-    monkeypatch.setattr("wireproto.pulsar.message_stream.TOLD", 0.2)
+    monkeypatch.setattr("wireproto.pulsar.message_stream.ACTIVE_STATE_TIMEOUT", 0.2)
     place = MessageId("t", -1, 7, 2, after=True)
 
     def ack(link: Link, asked: Any) -> Any:

@@ -416,8 +416,8 @@ def test_a_producer_takes_nothing_while_it_closes_and_closes_once() -> None:
 
 def test_a_connection_may_have_two_mebibytes_unsent() -> None:
     with serving() as server, wireproto.connect(server.url) as client, client.producer("t") as out:
-        crowded = out._sender._wire.crowded
-        assert [crowded(SimpleNamespace(unsent=size)) for size in (0, 2 << 20, (2 << 20) + 1)] == [False, False, True]
+        congested = out._sender._wire.congested
+        assert [congested(SimpleNamespace(unsent=size)) for size in (0, 2 << 20, (2 << 20) + 1)] == [False, False, True]
 
 
 def test_each_service_address_is_tried_once_before_the_last_one_s_failure_is_told() -> None:

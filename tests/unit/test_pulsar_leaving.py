@@ -163,7 +163,7 @@ def test_a_close_ends_a_call_that_waits_for_a_partition_which_does_not_open(call
 
 
 def test_a_close_ends_a_commit_that_waits_to_learn_whether_it_is_fed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_stream, "TOLD", NEVER)
+    monkeypatch.setattr(message_stream, "ACTIVE_STATE_TIMEOUT", NEVER)
     with serving() as server, wireproto.connect(server.url) as client:
         made = opened(client, "consumer")
         [end] = closed_by(made, lambda: made.commit({("t", -1): MessageId("t", -1, 7, 1, after=True)}, timeout=NEVER))

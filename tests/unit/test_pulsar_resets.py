@@ -189,7 +189,7 @@ def at(entry: int, ledger: int = 7, index: int = -1) -> MessageId:
 
 def test_a_mark_that_is_old_enough_is_known_however_often_it_moves() -> None:
     log = Log()
-    log.stands((7, -1), 0.0)
+    log.set_mark_delete((7, -1), 0.0)
     for second in range(1000):
         log.committed_to(at(second), float(second))
     assert len(log.marks) < 12
@@ -203,7 +203,7 @@ def test_a_crash_moves_the_mark_that_later_resets_are_measured_by() -> None:
     log = Log()
     log.committed_to(at(5), 0.0)
     log.committed_to(at(9), 1.0)
-    log.stands((7, 6), 2.0)
+    log.set_mark_delete((7, 6), 2.0)
     assert not log.moved_back((7, 6), None)
     assert log.moved_back((7, 5), None)
 

@@ -51,7 +51,7 @@ def test_the_way_on_from_what_is_not_supported_is_told(role: str, what: str, why
         with opened as log:
             assert log.poll(20.0).values() == [b"0"]
             for _ in range(2):
-                with pytest.raises(Malformed, match=rf"{why}; seek behind it, or set on_corrupt, to go on") as caught:
+                with pytest.raises(Malformed, match=rf"{why}; seek behind it, or set on_corrupt, to continue") as caught:
                     log.poll(20.0)
             place = caught.value.position
             assert place == MessageId("t", -1, 7, 1)

@@ -101,8 +101,8 @@ def test_every_offset_once_and_in_order(limit: int, ahead: int, least: int, seed
             else:
                 found(pulls, cursor, offset, min(offset + min(size, limit), end), end, 10)
         else:
-            assert cursor.ripe(late=False)  # or it would be waited for in vain
-        if patient and not (cursor.chunks and cursor.ripe(late=False)):
+            assert cursor.ready_to_deliver(late=False)  # or it would be waited for in vain
+        if patient and not (cursor.chunks and cursor.ready_to_deliver(late=False)):
             continue
         for first, following in taken(pulls, chance.choice([0, 30, 1000]), late=True):
             seen += range(first, following)
@@ -216,7 +216,7 @@ def test_waiting_bytes_bound_what_is_sent_ahead() -> None:
         for offset, size, _ in wanted(pulls):
             found(pulls, cursor, offset, offset + size, 10_000, 10)
     assert cursor.ahead == 8 * 32  # 50 bytes are there with five; no more are out then than fit `pull_ahead`
-    assert cursor.ripe(late=False)
+    assert cursor.ready_to_deliver(late=False)
 
 
 def test_seek_drops_what_is_out() -> None:
@@ -388,7 +388,7 @@ def test_a_queue_that_works_again_begins_with_the_shortest_pause(what: str) -> N
         assert cursor.failures == failures
     asked(pulls, NOW + 10)
     (found if what == "found" else empty)(pulls, cursor, 0, 32 if what == "found" else 0, 1000)
-    assert (cursor.failures, cursor.troubled_since) == (0, 0.0)
+    assert (cursor.failures, cursor.failing_since) == (0, 0.0)
 
 
 def test_only_a_reply_that_the_broker_s_bytes_cut_makes_later_ones_smaller() -> None:
@@ -409,9 +409,9 @@ def test_a_seek_forgets_what_was_doubted_of_the_place_before() -> None:
     assert asked(pulls) == []
     pulls.plan.seek(cursor.key, 10)
     assert wanted(pulls) == [(10, 32, False)], "nobody waits for the broker's log for its sake"
-    cursor.stuck = cursor.caught_up = True
+    cursor.deliver_now = cursor.caught_up = True
     pulls.plan.seek(cursor.key, 20)
-    assert (cursor.stuck, cursor.unseen, cursor.caught_up) == (False, False, False)
+    assert (cursor.deliver_now, cursor.unseen, cursor.caught_up) == (False, False, False)
 
 
 @pytest.mark.parametrize(("sizes", "mean"), [((3200,), 562), ((64_000,), 2001), ((64_000, 3200), 1051), ((64_000, 96_000), 3001)])

@@ -86,7 +86,7 @@ class MemberState:
         self.changes = 0
         self.offsets: broker_requests.Resets = {}
 
-    def standing(self) -> broker_requests.Standing:
+    def read_positions(self) -> broker_requests.ReadPositions:
         return {("t", 0): (Queue(0, "b", 3, "h:1", True, True), 7)}
 
     def subscriptions(self) -> list[SubscriptionData]:

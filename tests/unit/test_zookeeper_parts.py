@@ -139,8 +139,8 @@ def test_a_new_session_takes_the_servers_timeout() -> None:
 
 def test_the_next_handshake_goes_on_with_it() -> None:
     session = connected()
-    session.saw(7)
-    session.saw(5)
+    session.note_zxid(7)
+    session.note_zxid(5)
     asked = ConnectRequest.decode(session.connect_request())
     assert (asked.session_id, asked.passwd, asked.last_zxid_seen) == (session.session_id, FRESH[20:36], 7)
     assert session.connected(FRESH)

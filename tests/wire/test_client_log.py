@@ -190,7 +190,7 @@ def test_records_that_are_gone_unread_are_told_with_their_range(broker: DevBroke
     with client.reader(topic, start=LogOffset(topic, 0, 1), reset="earliest") as reader:
         broker.call("rocketmq", "remove_while_read", topic, 0, 4)
         assert reader.poll(LONG).values()[0] == b"4"
-    lines.wait(rf"WARNING {topic}\[0\]: offset 1 is not there, it goes on at 4: what lay between is gone, unread")
+    lines.wait(rf"WARNING {topic}\[0\]: offset 1 does not exist, reading continues at 4: what lay between is gone, unread")
 
 
 @pytest.mark.parametrize("protocol", ["kafka"])

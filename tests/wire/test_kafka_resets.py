@@ -87,7 +87,7 @@ def test_what_retention_took_is_passed_over_and_told(
             lines = [record.getMessage() for record in caplog.records]
         at = 10 if policy == "latest" else 6
         (line,) = lines
-        assert line.startswith(f"{topic}[0]: offset 2 is not there, it goes on at {at}: 2 to {at - 1} are passed over, unread (")
+        assert line.startswith(f"{topic}[0]: offset 2 does not exist, reading continues at {at}: 2 to {at - 1} are passed over, unread (")
         if role == "consumer":
             reading.commit()
             assert client.admin().group_positions("g", topic)[topic, 0] == LogOffset(topic, 0, 12 if policy == "latest" else 10)
@@ -106,7 +106,7 @@ def test_beyond_the_end_the_policy_says_where_to_go(
         while not caplog.records:
             batch = reader.poll(0.1)
             found += batch.values() if batch is not None else []
-        assert caplog.records[0].getMessage().startswith(f"{topic}[0]: offset 10 is not there, it goes on at {at} (")
+        assert caplog.records[0].getMessage().startswith(f"{topic}[0]: offset 10 does not exist, reading continues at {at} (")
         write(client, topic, b"last", 1, since=3_000_000)
         wanted = [*named(b"old", 0, 1, 2, 3, 4), *named(b"new", 0, 1, 2, 3), b"last 0"][at:]
         assert found + values(reader, len(wanted) - len(found)) == wanted
@@ -135,7 +135,7 @@ def test_a_cut_whose_place_is_known_is_gone_on_from_there(
         broker.call("kafka", "elect", topic, 0, 5)
         write(client, topic, b"new", 10, since=2_000_000)
         assert values(member, 10) == named(b"new", *range(10))
-    assert "offset 10 is not there, it goes on at 5 (the log was cut" in caplog.records[0].getMessage()
+    assert "offset 10 does not exist, reading continues at 5 (the log was cut" in caplog.records[0].getMessage()
 
 
 def test_a_bounded_reader_goes_on_within_its_range_alone(client: Any, broker: DevBroker, topic: str) -> None:

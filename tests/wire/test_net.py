@@ -204,12 +204,12 @@ def test_a_connection_that_is_lost_at_once_is_given_out_as_it_is(loop: Loop, por
 
 
 def test_a_worn_connection_is_given_to_nobody_and_closed_when_nothing_is_under_way_on_it(loop: Loop, port: int) -> None:
-    worn: set[Connection] = set()
-    pool = Pool(Tasks(loop), Opener(loop, port), worn=worn.__contains__)
+    expiring: set[Connection] = set()
+    pool = Pool(Tasks(loop), Opener(loop, port), expiring=expiring.__contains__)
     first = pool.get(("a", 1), "main", soon())
     token = first.next_token()
     call = first.submit(token, [struct.pack(">i", token), b"d", struct.pack(">I", 1000)])  # answered in a second
-    worn.add(first)
+    expiring.add(first)
     assert pool.peek(("a", 1)) is None
     second = pool.get(("a", 1), "main", soon())
     assert second is not first

@@ -97,7 +97,7 @@ def test_acks_of_many_messages_leave_as_one_command() -> None:
             last.ack()
             queue.flush()
             assert server.said()[1:] == [[(300, [])]], "of what was answered nothing is said again"
-            assert not queue._hands[-1].owing
+            assert not queue._hands[-1].unconfirmed
         assert server.count("ack") == 2
 
 

@@ -75,9 +75,9 @@ def test_a_member_in_the_middle_of_a_poll_hears_of_another_one(client: RocketCli
 
     threading.Thread(target=poll, daemon=True).start()
     until(lambda: busy(first))
-    looked = first._assignment.member.crowd
+    looked = first._assignment.member.member_count
     with dial().consumer(topic, group, rebalance_interval=600.0):
-        until(lambda: first._assignment.member.crowd == 2, "the first member has not looked at its group", 20.0)
+        until(lambda: first._assignment.member.member_count == 2, "the first member has not looked at its group", 20.0)
         assert looked == 1
     client.producer(topic).send(b"x", partition=0)
     assert ended.wait(50.0)

@@ -33,7 +33,7 @@ class Working(threading.Thread):
 
 
 def test_nothing_that_was_handed_out_is_repeated_when_members_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assignment, "HAND_OVER", 5.0)  # a busy machine may stop for the second that there is between two machines
+    monkeypatch.setattr(assignment, "FORMER_OWNER_WAIT", 5.0)  # a busy machine may stop for the second that there is between two machines
     with DevBroker(["rocketmq"], auto_create=False) as broker, wireproto.connect(broker.url("rocketmq")) as client:
         url, total = broker.url("rocketmq"), 0
         client.admin().create_topic("t", partitions=4)

@@ -107,7 +107,7 @@ def test_records_that_are_not_there_are_told(client: RocketClient, topic: str, t
     put(client, topic, 2)
     with client.reader(topic, start=LogOffset(topic, 0, 1000), reset="earliest") as reader:
         assert reader.poll(30.0).values() == [b"0", b"1"]
-    told(rf"WARNING {topic}\[0\]: offset 1000 is not there, it goes on at 0")
+    told(rf"WARNING {topic}\[0\]: offset 1000 does not exist, reading continues at 0")
 
 
 def test_records_that_cannot_be_read_are_told(client: RocketClient, topic: str, broker: DevBroker, told: Any) -> None:

@@ -102,16 +102,16 @@ def test_a_broker_that_was_silent_is_asked_last_and_not_waited_for_for_a_while(
     with client.consumer(topic, f"g-{topic}") as consumer:
         ours, now = consumer._assignment.member, time.monotonic()
         monkeypatch.setattr(member, "time", SimpleNamespace(monotonic=lambda: now, time=time.time))
-        assert (ours.ails("h:1"), ours.ails(None)) == (False, True)
+        assert (ours.is_unresponsive("h:1"), ours.is_unresponsive(None)) == (False, True)
         assert [ours.answer_by("h:1", now + left) - now for left in (2.0, 60.0)] == pytest.approx([2.0, 3.0])
-        ours.ail("h:1")
-        ours.ail(None)
-        assert (ours.ails("h:1"), ours.ails("h:2")) == (True, False)
+        ours.mark_unresponsive("h:1")
+        ours.mark_unresponsive(None)
+        assert (ours.is_unresponsive("h:1"), ours.is_unresponsive("h:2")) == (True, False)
         assert [ours.answer_by(address, now + 60.0) - now for address in ("h:1", "h:2", None)] == pytest.approx([0.2, 3.0, 0.2])
         now += 4.9
-        assert ours.ails("h:1")
+        assert ours.is_unresponsive("h:1")
         now += 0.2
-        assert not ours.ails("h:1")
+        assert not ours.is_unresponsive("h:1")
 
 
 def test_a_round_asks_once_for_the_members_however_many_topics_there_are(client: RocketClient, topic: str, seen: Recording) -> None:
@@ -495,7 +495,7 @@ def test_where_one_name_server_knows_no_topic_the_others_have_a_few_seconds(clie
     assert 28.0 < left[0][1] <= 30.0, "an even share"
     assert 0.0 < left[1][1] <= 1.5, "half of what the others have"
     assert 1.5 < left[2][1] <= 3.0
-    assert clusters.SECOND_OPINION == 3.0
+    assert clusters.SECOND_LOOKUP_TIMEOUT == 3.0
 
 
 def test_a_group_is_described_as_its_broker_tells(client: RocketClient, topic: str) -> None:

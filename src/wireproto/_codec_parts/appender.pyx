@@ -82,37 +82,37 @@ cdef class KeyRouter:
         hashing: of keys (key_hash.pyx). share: so many records without a key go to each partition in turn; 0: they stick to one that is
             set by `stick`, for that number of bytes.
     Attributes:
-        partitions: how many; 0: none are known. stuck: the partition that records without a key stick to, -1: none yet.
+        partitions: how many; 0: none are known. sticky: the partition that records without a key stick to, -1: none yet.
     """
 
     cdef readonly Py_ssize_t partitions
-    cdef readonly Py_ssize_t stuck
-    cdef int64_t stuck_room      # bytes, or records, until it moves on
+    cdef readonly Py_ssize_t sticky
+    cdef int64_t sticky_room      # bytes, or records, until it moves on
     cdef int64_t share
     cdef int hashing
 
     def __cinit__(self, str hashing="murmur2", int64_t share=0):
         self.hashing = KEY_HASHES.index(hashing)
         self.share = share
-        self.stuck = -1
+        self.sticky = -1
 
-    def know(self, Py_ssize_t partitions, bint stay):
-        """There are so many partitions now; `stay`: whether `stuck` is still one to go to."""
+    def know(self, Py_ssize_t partitions, bint keep_sticky):
+        """Set the number of partitions. keep_sticky: whether `sticky` may still be used."""
         self.partitions = partitions
-        if not stay:
-            self.stuck_room = 0
+        if not keep_sticky:
+            self.sticky_room = 0
 
     def stick(self, Py_ssize_t partition, int64_t room):
-        """Records without a key go there for so many bytes."""
-        self.stuck = partition
-        self.stuck_room = room
+        """Send records without a key to this partition for the next `room` bytes."""
+        self.sticky = partition
+        self.sticky_room = room
 
-    def stay(self, int64_t size):
-        """Where a record of this size without a key goes if it sticks to a partition already, else -1."""
-        if self.stuck_room <= 0:
+    def sticky_for(self, int64_t size):
+        """Return the sticky partition for a record of `size` bytes without a key; -1: none is chosen, or its bytes are used up."""
+        if self.sticky_room <= 0:
             return -1
-        self.stuck_room -= size
-        return self.stuck
+        self.sticky_room -= size
+        return self.sticky
 
     def of(self, key):
         """Where a record of this key goes; None: one without a key, whose turn it is. The partitions are known."""
@@ -132,8 +132,8 @@ cdef class KeyRouter:
         cdef int64_t count
         none.size = -1
         found = self.choose(&none)
-        count = min(self.stuck_room, wanted)
-        self.stuck_room -= count
+        count = min(self.sticky_room, wanted)
+        self.sticky_room -= count
         return found, count
 
     cdef inline Py_ssize_t choose(self, const Blob *key) noexcept:
@@ -144,14 +144,14 @@ cdef class KeyRouter:
             if self.hashing == HASH_MURMUR2:
                 return (murmur2(key.data, key.size) & 0x7FFFFFFF) % <uint32_t>self.partitions
             return 0 if self.partitions == 1 else (key_hash_of(self.hashing, key.data, key.size) & 0x7FFFFFFF) % <uint32_t>self.partitions
-        if self.stuck_room <= 0 and self.share:
-            self.stuck = self.stuck + 1 if self.stuck + 1 < self.partitions else 0
-            self.stuck_room = self.share
-        return self.stuck if self.stuck_room > 0 and self.stuck < self.partitions else -1
+        if self.sticky_room <= 0 and self.share:
+            self.sticky = self.sticky + 1 if self.sticky + 1 < self.partitions else 0
+            self.sticky_room = self.share
+        return self.sticky if self.sticky_room > 0 and self.sticky < self.partitions else -1
 
     cdef inline void spend(self, int64_t size) noexcept:
         """A record without a key went where it sticks."""
-        self.stuck_room -= 1 if self.share else size
+        self.sticky_room -= 1 if self.share else size
 
 
 cdef class Appender:
@@ -200,18 +200,18 @@ cdef class Appender:
         self.dated = dated
 
     def await_by(self, intake):
-        """Hand out SendFutures, and leave what is left over to `intake.slow`; gives what it was left to so far."""
+        """Return SendFutures from `send`, and leave all other records to `intake.slow`. Returns the former `slow`."""
         slow = self.slow
         self.intake = intake
         self.slow = intake.slow
         return slow
 
     def hold(self, bint on):
-        """Leave every record to the slow way, until that ends."""
+        """Leave every record to `slow` while `on`."""
         self.held = on
 
     def lend(self, int64_t size):
-        """Room that was taken for a record."""
+        """Add bytes of the send budget that were taken for a record."""
         with cython.critical_section(self):
             self.credit += size
 
@@ -220,11 +220,11 @@ cdef class Appender:
         return new_receipt(batch, index) if self.intake is None else new_future(self.intake, batch, index)
 
     def close(self):
-        """Leave every record to the slow way from now on; what it refuses is refused."""
+        """Leave every record to `slow` from now on, which refuses it."""
         self.direct = False
 
     def opened(self, Py_ssize_t partition, OutBatch batch not None):
-        """A batch of this partition takes records from now on, until it is sealed."""
+        """Put records of this partition into this batch from now on, until it is sealed."""
         if partition < 0:
             raise IndexError(partition)
         while len(self.open) <= partition:

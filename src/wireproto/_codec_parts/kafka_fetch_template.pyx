@@ -4,8 +4,8 @@
 #     FetchTemplateCore       base of FetchTemplate: whether all that there is to do is to wait, and what a plain answer brings
 #     KafkaFetcherCore    base of Fetcher: `poll`, and a chunk's records as a batch
 #
-# Whatever is not as it was the last time is Python's, which shares the attributes declared here: what they mean stands there.
-# May assume: a form holds for its connection, and for what is known of topics. Must not: decide what to ask for.
+# Every other case is handled in Python, which shares the attributes declared here and documents them.
+# May assume: a template holds for its connection, and for the topics that metadata had. Must not: decide what to fetch.
 
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.ref cimport PyObject
@@ -26,18 +26,18 @@ cdef class FetchTemplateCore(FetchTemplateBytes):
     cdef public double until
 
     cdef bint waits(self, object plan, object topics) except -1:
-        """Whether all that there is to do is to wait for the answer to this Fetch."""
+        """Return whether the poll has only to wait for the response to this Fetch."""
         cdef object cursor = self.cursor
         cdef object ticket = self.ticket
         cdef PyObject *out
-        if self.call is None or topics is not self.topics or plan.handing is not None:
+        if self.call is None or topics is not self.topics or plan.delivering is not None:
             return False
         out = PyDict_GetItemWithError(cursor.out, ticket.offset)
         return (out != NULL and <object>out is ticket and not cursor.chunks and not cursor.paused
                 and len(<dict>plan.cursors) == 1)
 
     def chunk(self, call, bint committed):
-        """What a plain answer brings, behind which the same may be asked; None: the long way's."""
+        """Return the chunk of a response after which the same Fetch may follow; None: the general code handles the response."""
         return self.chunk_of(call, committed)
 
     cdef KafkaChunk chunk_of(self, object call, bint committed):

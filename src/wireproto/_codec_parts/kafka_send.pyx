@@ -21,32 +21,32 @@ cdef enum:
 
 @cython.final
 cdef class Sent:
-    """Context of a call under way: which reply to expect in which version, and the caller's own matter."""
+    """Context of a call under way: which reply to expect in which version, and the caller's own data."""
 
     cdef readonly object reply
     cdef readonly int16_t version
-    cdef readonly object matter
+    cdef readonly object caller_data
 
-    def __init__(self, reply, int16_t version, matter):
+    def __init__(self, reply, int16_t version, caller_data):
         self.reply = reply
         self.version = version
-        self.matter = matter
+        self.caller_data = caller_data
 
 
 @cython.final
 cdef class KafkaSequence:
-    """What is kept of a partition: under which identity it writes, the next record's number, whether a batch of it was stored."""
+    """State of a partition: the identity that it writes under, the next sequence number, and whether a batch of it was confirmed."""
 
     cdef public object identity
     cdef public int64_t next
-    cdef public bint proven, starting_over
+    cdef public bint confirmed, starting_over
 
     def __init__(self, identity):
         self.identity = identity
 
 
-cdef class KafkaNumbers(StampCore):
-    """See above. The rules stand in kafka/identity.py."""
+cdef class KafkaNumbers(SequencerCore):
+    """See above; kafka/identity.py has the rules."""
 
     cdef public object identity
     cdef public bint at_once     # a new identity is that of all partitions from now on; else each keeps its own until it starts over
@@ -58,19 +58,19 @@ cdef class KafkaNumbers(StampCore):
         self.in_flight = in_flight
 
     def window(self, QueueCore queue not None):
-        """How many batches of the queue may be in flight now, were the next one sent."""
+        """Return how many batches of the queue may be in flight now, if the next one were sent."""
         return self.room(queue)
 
     cdef int64_t room(self, QueueCore queue) except -1:
         cdef KafkaSequence mark = queue.mark
-        if not self.strict and (mark is None or not mark.proven):
+        if not self.strict and (mark is None or not mark.confirmed):
             return 1
         if queue.in_flight and queue.next_number() - queue.in_flight[0].number >= BROKERS_KNOW:
             return 0
         return self.in_flight
 
     def admit(self, QueueCore queue not None, OutBatch batch not None, double now):
-        """Give the batch its numbers, once. False: it cannot have any yet."""
+        """Give the batch its numbers, once. Returns False when it cannot have any yet."""
         return self.may_leave(queue, batch, now)
 
     cdef bint may_leave(self, QueueCore queue, OutBatch batch, double now) except -1:
@@ -88,13 +88,13 @@ cdef class KafkaNumbers(StampCore):
         return True
 
     def acked(self, QueueCore queue not None, OutBatch batch not None):
-        """The batch is stored."""
-        self.landed(queue, batch)
+        """Note that the batch is stored."""
+        self.note_stored(queue, batch)
 
-    cdef int landed(self, QueueCore queue, OutBatch batch) except -1:
+    cdef int note_stored(self, QueueCore queue, OutBatch batch) except -1:
         cdef KafkaSequence mark = queue.mark
         if batch.identity is mark.identity:
-            mark.proven = True
+            mark.confirmed = True
         return 0
 
 
@@ -107,7 +107,7 @@ cdef class KafkaSendCore(QuickWireCore):
     """
 
     cdef public SenderCore core
-    cdef public object _metadata, _unresponsive, _box, _reply, _loop, _make_builder, _nobody, _event
+    cdef public object _metadata, _unresponsive, _box, _reply, _loop, _make_builder, _no_identity, _event
     cdef public dict _template, _unanswered, _owners
     cdef public bint _watching, _answered
     cdef public bint _transactional, started
@@ -119,7 +119,7 @@ cdef class KafkaSendCore(QuickWireCore):
         return form.topics is self._metadata.topics and not form.link.closed
 
     cdef ProduceTemplateCore form_of(self, object key):
-        """What is prepared for a partition, if it still holds."""
+        """Return the template of a partition, or None when there is none or it does not hold any more."""
         cdef ProduceTemplateCore form
         cdef PyObject *found
         with cython.critical_section(self):
@@ -136,13 +136,13 @@ cdef class KafkaSendCore(QuickWireCore):
         return form
 
     def _make_batch(self, QueueCore queue not None, int64_t serial, double now):
-        """An open batch; its owner is the producer that is there for its topic now."""
+        """Make an open batch, owned by the topic's present producer."""
         cdef PyObject *found = PyDict_GetItemWithError(self._owners, queue.key[0])
         owner = None if found == NULL else (<object>found)()
-        return OutBatch(queue, serial, now, self._make_builder(), self._event(self._loop), owner, self._nobody)
+        return OutBatch(queue, serial, now, self._make_builder(), self._event(self._loop), owner, self._no_identity)
 
     cdef object aim(self, object key):
-        """The connection to a partition's leader, if it may be sent by now."""
+        """Return the connection to a partition's leader; None while nothing may be sent on it."""
         cdef ProduceTemplateCore form = self.form_of(key)
         if form is not None:
             agreed = form.link.context
@@ -150,9 +150,9 @@ cdef class KafkaSendCore(QuickWireCore):
                 return form.link
         return self._target(key)
 
-    cdef bint is_crowded(self, object link) except -1:
+    cdef bint is_congested(self, object link) except -1:
         agreed = link.context
-        if agreed.muted_until and self._wary(link):
+        if agreed.muted_until and self._may_throttle(link):
             return 1
         return link.unsent > self._unsent_limit or agreed.leaving
 
@@ -179,7 +179,7 @@ cdef class KafkaSendCore(QuickWireCore):
             token = link.next_token()
             sent = Sent(self._reply, form.version, (batches, form.names, form, (batch.attempts,)))
             link.submit(token, form.buffers(token, records), self._box, now + self._reply_timeout, sent)
-            self.owes(link, batch.key)
+            self.note_unanswered(link, batch.key)
         if (self._answered and not self._watching) or now - self._looked_at > self._max_age:
             try:
                 self._look_after(now)
@@ -188,8 +188,8 @@ cdef class KafkaSendCore(QuickWireCore):
                 raise
         return 0
 
-    cdef int owes(self, object link, object key) except -1:
-        """A request for this key went out by this connection."""
+    cdef int note_unanswered(self, object link, object key) except -1:
+        """Note that a request for this key was sent on this connection."""
         cdef PyObject *found = PyDict_GetItemWithError(self._unanswered, link)
         if found == NULL:
             self._unresponsive.sent(link, key)
@@ -198,15 +198,15 @@ cdef class KafkaSendCore(QuickWireCore):
         return 0
 
     def _replied_well(self, call):
-        """Take in an answer that all batches are stored; False leaves it to `_replied`. A signal may end this anywhere, and `_replied` do
-        it all again."""
+        """Handle a response that stored all batches; False leaves it to `_replied`. After a signal anywhere in here `_replied` may do all
+        of it again."""
         cdef Sent sent = call.context
-        cdef ProduceTemplateCore form = sent.matter[2]
+        cdef ProduceTemplateCore form = sent.caller_data[2]
         cdef int64_t base
         frame = call.frame
         if form is not None and frame is not None:
             base = form.base(frame)
             if base >= 0:
-                self.core.store(sent.matter[0][0], base)
+                self.core.store(sent.caller_data[0][0], base)
                 return True
         return self._read_well(call)

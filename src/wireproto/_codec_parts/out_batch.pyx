@@ -15,7 +15,7 @@ cdef class OutBatch:
     Attributes:
         queue: what it stands in. serial: order of creation over all queues of a sender. created: when the first record came.
         number: order of the first sending in its queue, from 1; 0: not sent yet. attempts: sendings so far. count: records.
-        handed: the sending that the wire has taken whole; one below `attempts` while that is under way.
+        attempts_sent: the sending that the wire has taken whole; one below `attempts` while that is under way.
         doubtful: an earlier sending got no answer, so that it may be stored. over: its outcome is known, be it still in flight.
         builder: the batch builder. outcome: the event that waiting threads wait for. owner: the producer, which its receipts refer to.
         key: the queue's. size: bytes of the send budget that its records hold. sealed: it takes no more.
@@ -35,7 +35,7 @@ cdef class OutBatch:
     cdef public int64_t serial
     cdef public int64_t number
     cdef public int64_t attempts
-    cdef public int64_t handed
+    cdef public int64_t attempts_sent
     cdef unsigned long taker     # the thread that sends it, or sent it last
     cdef public double created
     cdef readonly bint sealed

@@ -133,7 +133,7 @@ cdef class RocketSendCore(QuickWireCore):
         cdef PyObject *found = PyDict_GetItemWithError(self._links, key)
         return <object>found if found != NULL and not (<object>found).closed else self._target(key)
 
-    cdef bint is_crowded(self, object link) except -1:
+    cdef bint is_congested(self, object link) except -1:
         return link.unsent > self._unsent_limit
 
     cdef int send(self, object link, list batches) except -1:

@@ -1,7 +1,7 @@
 # What a record sent one by one goes through: the plain case of flow/queue.py and flow/sender.py, in the core.
 #
 #     QueueCore    base of PartitionQueue: a batch leaves, and is stored (`acked`)
-#     StampCore    base of a stamp, and FreeNumbers of one without numbers
+#     SequencerCore    base of a sequencer, and UnnumberedCore of one without numbers
 #     Outlet       a link, and whose turn it is to send by it
 #     WireCore     base of a wire, and QuickWireCore of one whose hooks are the core's
 #     SenderCore   base of Sender: the open batch of a key, a batch that is waited for (`set_off`), and one that is stored (`stored`)
@@ -65,7 +65,7 @@ cdef class QueueCore:
     """
 
     cdef readonly object key
-    cdef readonly StampCore stamp
+    cdef readonly SequencerCore sequencer
     cdef public object open
     cdef readonly object ready
     cdef readonly object in_flight
@@ -78,9 +78,9 @@ cdef class QueueCore:
     cdef public int64_t sent
     cdef object opened_gate
 
-    def __init__(self, key, stamp, ready, in_flight, gate):
+    def __init__(self, key, sequencer, ready, in_flight, gate):
         self.key = key
-        self.stamp = stamp
+        self.sequencer = sequencer
         self.ready = ready
         self.in_flight = in_flight
         self.gate = self.opened_gate = gate
@@ -91,13 +91,13 @@ cdef class QueueCore:
         cdef OutBatch batch = self.open
         if batch is None or self.ready or self.in_flight or self.held_until or self.gate is not self.opened_gate:
             return False
-        if self.stamp.room(self) < 1:
+        if self.sequencer.room(self) < 1:
             return False
         self.open = None
         if not sealed_count(batch):
             return False
         self.ready.append(batch)         # where it stays if a signal handler raises in `admit`
-        if not self.stamp.may_leave(self, batch, now):
+        if not self.sequencer.may_leave(self, batch, now):
             return False
         self.set_out()
         return True
@@ -123,14 +123,14 @@ cdef class QueueCore:
         return True
 
     def acked(self, OutBatch batch not None):
-        """It is stored. May be said twice."""
-        self.land(batch)
+        """Note that a batch is stored. May be called twice for one batch."""
+        self.mark_stored(batch)
 
-    cdef int land(self, OutBatch batch) except -1:
+    cdef int mark_stored(self, OutBatch batch) except -1:
         cdef object flying = self.in_flight
         self.failures = 0
         self.held_until = 0.0
-        self.stamp.landed(self, batch)
+        self.sequencer.note_stored(self, batch)
         if self.gate is self.opened_gate and not self.ready and flying and flying[0] is batch:
             batch.over = True
             flying.popleft()
@@ -139,8 +139,8 @@ cdef class QueueCore:
         return 0
 
 
-cdef class StampCore:
-    """Base of a stamp: see `wireproto.flow.queue.Stamp`, whose methods a subclass has."""
+cdef class SequencerCore:
+    """Base of a sequencer: see `wireproto.flow.queue.Sequencer`, whose methods a subclass has."""
 
     cdef int64_t room(self, QueueCore queue) except -1:
         """As `window`."""
@@ -150,14 +150,14 @@ cdef class StampCore:
         """As `admit`."""
         return self.admit(queue, batch, now)
 
-    cdef int landed(self, QueueCore queue, OutBatch batch) except -1:
+    cdef int note_stored(self, QueueCore queue, OutBatch batch) except -1:
         """As `acked`."""
         self.acked(queue, batch)
         return 0
 
 
-cdef class FreeNumbers(StampCore):
-    """Base of FreeStamp: batches without numbers, so many of a queue in flight. A subclass may see to `admit`, not to the others."""
+cdef class UnnumberedCore(SequencerCore):
+    """Base of UnnumberedSequencer: batches without numbers, at most `window` of a queue in flight. A subclass may replace `admit` alone."""
 
     cdef int64_t in_flight
 
@@ -167,7 +167,7 @@ cdef class FreeNumbers(StampCore):
     cdef int64_t room(self, QueueCore queue) except -1:
         return self.in_flight
 
-    cdef int landed(self, QueueCore queue, OutBatch batch) except -1:
+    cdef int note_stored(self, QueueCore queue, OutBatch batch) except -1:
         return 0
 
     def window(self, queue):
@@ -205,7 +205,7 @@ cdef class Outlet:
         return free
 
     def release(self):
-        """Somebody else may have it."""
+        """Give the right to send back."""
         with cython.critical_section(self):
             self.taken = False
 
@@ -217,8 +217,8 @@ cdef class WireCore:
         """As `target`."""
         return self.target(key)
 
-    cdef bint is_crowded(self, object link) except -1:
-        return self.crowded(link)
+    cdef bint is_congested(self, object link) except -1:
+        return self.congested(link)
 
     cdef int send(self, object link, list batches) except -1:
         """As `transmit`."""
@@ -234,15 +234,15 @@ cdef class WireCore:
 
 
 cdef class QuickWireCore(WireCore):
-    """Base of a wire whose `aim`, `is_crowded` and `send` are the core's: the same by the names that Python calls."""
+    """Base of a wire whose `aim`, `is_congested` and `send` are the core's: the same by the names that Python calls."""
 
     def target(self, key):
         """The connection that a queue's batches may be sent by now; None: there is none."""
         return self.aim(key)
 
-    def crowded(self, link):
+    def congested(self, link):
         """Whether what is sent now would wait there."""
-        return self.is_crowded(link)
+        return self.is_congested(link)
 
     def transmit(self, link, list batches not None):
         """Send a request with these batches."""
@@ -261,11 +261,11 @@ cdef class SenderCore:
     cdef public int64_t _serial
     cdef public object _arm
     cdef readonly list broken    # by signal handlers: links that may hold half a request; batches perhaps sent, and which sending
-    cdef list doubted            # such links
+    cdef list interrupted_links            # such links
 
     def __cinit__(self, *_, **__):
         self.broken = []
-        self.doubted = []
+        self.interrupted_links = []
 
     def current(self, key):
         """The open batch of a key, a new one if need be. Lock held. Raises what the queue failed with."""
@@ -286,13 +286,13 @@ cdef class SenderCore:
         return batch
 
     def opened(self, OutBatch batch not None):
-        """A batch has its first record: see that its linger ends, and its time."""
+        """Set the timer for a batch that has its first record: for the end of its linger, or of its delivery timeout."""
         cdef double when = batch.created + (self._lifetime if batch.sealed else self._linger)
         if when < self._armed:
             self.wake(when)
 
     def hurry(self, batch):
-        """Somebody waits for this batch: it does not linger."""
+        """End the linger of a batch that a caller waits for."""
         self.set_off(batch)
         if self._due:
             self.drain()
@@ -339,7 +339,7 @@ cdef class SenderCore:
             if going:
                 batches = [batch]
                 try:
-                    self.hand(outlet.link, batches)
+                    self.send_request(outlet.link, batches)
                 except WireprotoError as why:
                     self._unsent(batches, why)
         finally:
@@ -349,7 +349,7 @@ cdef class SenderCore:
             self.drain()
         return 0
 
-    def hand(self, link, list batches not None):
+    def send_request(self, link, list batches not None):
         """Have the wire send a request. What a signal handler breaks off in here is in doubt; see `break_off`."""
         cdef OutBatch batch
         try:
@@ -357,10 +357,10 @@ cdef class SenderCore:
         except WireprotoError:
             raise
         except BaseException:
-            self.doubted.append(link)
+            self.interrupted_links.append(link)
             raise
         for batch in batches:
-            batch.handed = batch.attempts
+            batch.attempts_sent = batch.attempts
 
     def _wake_at(self, double when):
         """`tick` is to be called then, or sooner."""
@@ -377,17 +377,17 @@ cdef class SenderCore:
         return 0
 
     # A signal handler may raise wherever Python code runs, and leave there what it broke into. It runs in the main thread alone: so the
-    # I/O thread mends (`flow.mending`). Nothing in here runs Python code but the alarm, which is set until that succeeds.
+    # I/O thread restores order (`flow.interrupt_recovery`). Nothing in here runs Python code but the alarm, which is set until that succeeds.
 
     cdef int break_off(self) except -1:
-        """What this thread had begun is left half done: note it, and have the I/O thread mend it."""
+        """What this thread had begun is left half done: note it, and have the I/O thread restore it."""
         cdef unsigned long me = PyThread_get_thread_ident()
         cdef Outlet outlet
         cdef QueueCore queue
         cdef OutBatch batch
-        cdef list links = self.doubted, batches = []
+        cdef list links = self.interrupted_links, batches = []
         cdef int _tries
-        self.doubted = []
+        self.interrupted_links = []
         for outlet in list(self._outlets.values()):
             if outlet.taken and outlet.taker == me:
                 outlet.release()
@@ -399,7 +399,7 @@ cdef class SenderCore:
             try:
                 for queue in self._queues.values():
                     for batch in queue.in_flight:
-                        if batch.taker == me and batch.handed != batch.attempts and not batch.over:
+                        if batch.taker == me and batch.attempts_sent != batch.attempts and not batch.over:
                             batches.append((batch, batch.attempts))
             finally:
                 self._lock.leave()
@@ -422,7 +422,7 @@ cdef class SenderCore:
         if found == NULL:
             return None
         outlet = <object>found
-        if outlet.link is not link or self._wire.is_crowded(link):
+        if outlet.link is not link or self._wire.is_congested(link):
             return None
         return outlet if outlet.try_take() else None
 
@@ -434,7 +434,7 @@ cdef class SenderCore:
         cdef QueueCore queue = batch._queue
         self._lock.take()
         try:
-            queue.land(batch)
+            queue.mark_stored(batch)
             put_out(self._alive, batch)
             if queue.ready or (queue.open is not None and not PyDict_Contains(self._lingering, queue.open)):
                 self._note(queue)

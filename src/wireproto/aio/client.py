@@ -68,7 +68,7 @@ class Client:
             raise Closed("the client is closed")
         if self._host is None:
             self._host = Host(self._made.loop)
-            self._made.told_by(self._host.io.call_soon)
+            self._made.call_back_by(self._host.io.call_soon)
             self._made.cluster.awaiting = self._host.awaiting
         return self._host
 

@@ -27,7 +27,7 @@ from .host import Host, Waiter
 R = TypeVar("R")
 _DEFAULT = 30.0
 """Seconds of a call without `timeout`, as of the synchronous roles."""
-_BREATH = 0.005
+_YIELD_AFTER = 0.005
 """Seconds after which an iterator that always finds a batch lets other coroutines run."""
 
 
@@ -174,7 +174,7 @@ class AsyncRole(Generic[R]):
             await self._closing(deadline, timeout)
         except asyncio.CancelledError:
             self._cut_off = True  # not forgotten, so that the client closes it again
-            beside = getattr(self._role, "end_beside", None)
+            beside = getattr(self._role, "close_in_background", None)
             if beside is not None:
                 beside(deadline)
             raise
@@ -223,7 +223,7 @@ class Reading(AsyncRole[R]):
             batch = await self._run(self._being(role, "polling")(3600.0))
             if batch is not None:
                 yield batch
-            if time.monotonic() - rested > _BREATH:
+            if time.monotonic() - rested > _YIELD_AFTER:
                 await asyncio.sleep(0)
                 rested = time.monotonic()
 

@@ -81,9 +81,9 @@ class Scram:
             raise AuthError(f"the server refused: {parts['e']}")
         nonce, salt, rounds = parts.get("r", ""), _decode(parts.get("s", "")), parts.get("i", "")
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
-            raise AuthError("the server's SCRAM nonce does not continue ours")
+            raise AuthError("the server's SCRAM nonce does not begin with the client's")
         if not salt or not rounds.isdecimal() or not rounds.isascii() or len(rounds) > 9:
-            raise AuthError("the server's SCRAM message lacks salt or iterations")
+            raise AuthError("the server's SCRAM message has no salt or no number of iterations")
         if not LEAST_ITERATIONS <= int(rounds) <= MOST_ITERATIONS:
             raise AuthError(f"the server asks for {rounds} SCRAM iterations; {LEAST_ITERATIONS} to {MOST_ITERATIONS} are accepted")
         salted = hashlib.pbkdf2_hmac(self._algorithm, self._password.reveal(), salt, int(rounds))

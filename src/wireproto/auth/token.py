@@ -32,7 +32,7 @@ class Token:
         return token
 
     def step(self, challenge: bytes) -> bytes:
-        """Return the credentials again, read anew; see `start`."""
+        """Read the credentials again and return them; see `start`."""
         return self.start()
 
 
@@ -60,5 +60,5 @@ class Basic:
         return self._user.encode() + b":" + self._password.reveal()
 
     def step(self, challenge: bytes) -> bytes:
-        """Return the credentials again, read anew; see `start`."""
+        """Read the credentials again and return them; see `start`."""
         return self.start()

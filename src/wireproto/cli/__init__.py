@@ -22,7 +22,7 @@ COMMANDS = {
     "produce": "read records from standard input or a file and append them to a topic",
     "consume": "read records of a topic, up to a stop or for ever",
     "topics": "list, describe, create or delete topics",
-    "positions": "show where a topic begins and ends, where a time lies, or where a group stands",
+    "positions": "show a topic's first and end positions, the position of a time, or a group's committed positions",
     "sinks": "end an exactly-once Spark sink whose query will not be started again",
     "tree": "look at and change ZooKeeper nodes",
     "zookeeper": "read a ZooKeeper server's transaction logs and snapshots",

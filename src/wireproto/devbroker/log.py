@@ -99,7 +99,7 @@ class PartitionLog:
         self._add(entry)
         if self._file is not None:
             self._file.write(_HEAD.pack(entry.base, entry.timestamp, entry.appended, entry.count, len(entry.data)) + entry.data)
-        self.stir()
+        self.notify_watchers()
         return entry
 
     def index(self, offset: int) -> int:
@@ -161,7 +161,7 @@ class PartitionLog:
         self._watchers.add(watcher)
         return lambda: self._watchers.discard(watcher)
 
-    def stir(self) -> None:
+    def notify_watchers(self) -> None:
         """Call the watchers although nothing was appended: something else has changed that they depend on."""
         for watcher in list(self._watchers):
             watcher()

@@ -70,12 +70,26 @@ class Cursor:
         asked_at: number of the planning round (`due`) of its last request; grows.
         queued: whether it is among the cursors that have chunks to deliver.
         short: whether there was no room for its last request.
-        failures: refusals in a row, since `troubled_since` (seconds; 0.0 without failures). retry_at: not to be requested before (seconds).
+        failures: refusals in a row, since `failing_since` (seconds; 0.0 without failures). retry_at: not to be requested before (seconds).
     """
 
     __slots__ = (
-        "ahead", "asked_at", "chunks", "end", "failures", "generation", "held", "key", "out", "paused", "position", "queued", "retry_at",
-        "short", "stop", "troubled_since",
+        "ahead",
+        "asked_at",
+        "chunks",
+        "end",
+        "failing_since",
+        "failures",
+        "generation",
+        "held",
+        "key",
+        "out",
+        "paused",
+        "position",
+        "queued",
+        "retry_at",
+        "short",
+        "stop",
     )  # fmt: skip
 
     def __init__(self, key: TopicPartition, start: int, stop: int | None = None) -> None:
@@ -87,7 +101,7 @@ class Cursor:
         self.generation = self.held = self.asked_at = self.failures = 0
         self.out: dict[int, Ticket[Any]] = {}
         self.chunks: deque[Any] = deque()
-        self.retry_at = self.troubled_since = 0.0
+        self.retry_at = self.failing_since = 0.0
 
     @property
     def done(self) -> bool:
@@ -104,7 +118,7 @@ class Cursor:
             return False
         return not self.chunks or self.chunks[-1].error is None
 
-    def ripe(self, late: bool) -> bool:
+    def ready_to_deliver(self, late: bool) -> bool:
         """Return whether it holds enough to deliver.
 
         Args:
@@ -116,9 +130,9 @@ class Cursor:
         """Continue from `offset`: forget what belongs to another position."""
         self.position = self.ahead = offset
         self.failures = 0
-        self.retry_at = self.troubled_since = 0.0
+        self.retry_at = self.failing_since = 0.0
 
-    def stand(self) -> None:
+    def drop_fetched_ahead(self) -> None:
         """Continue from `position`: forget what was fetched ahead."""
         self.ahead = self.position
 
@@ -183,7 +197,7 @@ class FetchTargets(Protocol[A]):
         """Return the connection to request a cursor from; None while that is not known."""
         ...
 
-    def questions(self, cursor: A) -> Iterable[tuple[int, int, int]]:
+    def next_requests(self, cursor: A) -> Iterable[tuple[int, int, int]]:
         """Yield what to request next: (offset, count, bytes).
 
         Each one that is accepted is in `cursor.out` before the next one is computed.
@@ -191,7 +205,7 @@ class FetchTargets(Protocol[A]):
         ...
 
 
-def nobody(link: Hashable) -> bool:
+def no_link_busy(link: Hashable) -> bool:
     """Return False: no connection is busy."""
     return False
 
@@ -206,9 +220,9 @@ class ReadAhead(Generic[C, P]):
 
     Attributes:
         cursors: by key, in the order in which they were added.
-        handed: the cursor of which records were delivered last, and from which position on.
-        handing: the cursor of which chunks were taken whose records are not delivered yet. A signal handler may raise anywhere in between:
-            the next `take` goes back to its position, so that nothing is left out.
+        delivered: the cursor whose records were delivered last, and the position where they began.
+        delivering: the cursor of chunks that `take` returned and whose records are not delivered yet. If a signal handler raises before
+            they are, the next `take` goes back to the cursor's position, so that no record is left out.
     """
 
     def __init__(self, memory: MemoryLimit, again: Policy, *, randomness: Callable[[], float] = random.random) -> None:
@@ -221,8 +235,8 @@ class ReadAhead(Generic[C, P]):
         self._counted = 0
         self._granted: Ticket[C] | None = None
         self._seeking: dict[TopicPartition, int | None] = {}  # seeks that are not completed; None: to the cursor's own position
-        self.handing: C | None = None
-        self.handed: tuple[C, int] | None = None
+        self.delivering: C | None = None
+        self.delivered: tuple[C, int] | None = None
         self._closed = False
 
     # --- which cursors ---
@@ -263,7 +277,7 @@ class ReadAhead(Generic[C, P]):
             if cursor is not None:
                 self._drop(cursor)
                 if offset is None:
-                    cursor.stand()
+                    cursor.drop_fetched_ahead()
                 else:
                     cursor.restart(offset)
             self._seeking.pop(key, None)
@@ -279,7 +293,7 @@ class ReadAhead(Generic[C, P]):
             self.memory.add(-held)
 
     def relink(self, asking: FetchTargets[C]) -> None:
-        """End the tickets whose cursor is to be requested from another connection by now, so that it is requested again."""
+        """Drop the tickets of cursors that are now requested from another connection, so that they are requested there."""
         for cursor in self.cursors.values():
             if cursor.out:
                 link = asking.link(cursor)
@@ -294,8 +308,8 @@ class ReadAhead(Generic[C, P]):
 
     # --- requests ---
 
-    def due(self, asking: FetchTargets[C], now: float, busy: Callable[[Any], bool] = nobody) -> list[PlannedFetch[C]]:
-        """Return what to request now. All of it counts as in flight; what cannot be sent is to be given up (`failed`).
+    def due(self, asking: FetchTargets[C], now: float, busy: Callable[[Any], bool] = no_link_busy) -> list[PlannedFetch[C]]:
+        """Return what to request now. It counts as in flight; call `failed` for what could not be sent.
 
         Args:
             asking: the protocol's way of requesting. now: seconds of the role's clock.
@@ -317,7 +331,7 @@ class ReadAhead(Generic[C, P]):
             if held_up[link]:
                 continue
             ask: PlannedFetch[C] = asks.get(link) or PlannedFetch(link)
-            for offset, count, size in asking.questions(cursor):
+            for offset, count, size in asking.next_requests(cursor):
                 if size > most - ask.size:
                     size = most - ask.size
                 self._counted += size
@@ -393,7 +407,7 @@ class ReadAhead(Generic[C, P]):
 
     def renew(self, ticket: Ticket[C], chunk: P) -> None:
         """Note that a ticket's reply is this chunk, which is delivered at once, and request the same after it: the bytes stay reserved."""
-        self.handing = cursor = ticket.cursor
+        self.delivering = cursor = ticket.cursor
         cursor.fetched(chunk)
         cursor.out.clear()
         ticket.offset = chunk.next
@@ -423,7 +437,7 @@ class ReadAhead(Generic[C, P]):
     def refused(self, cursor: C, now: float) -> None:
         """Delay the next request of a cursor, for longer each time, until `well`."""
         cursor.failures += 1
-        cursor.troubled_since = cursor.troubled_since or now
+        cursor.failing_since = cursor.failing_since or now
         self.later(cursor, now, cursor.failures)
 
     def later(self, cursor: C, now: float, times: int = 1) -> None:
@@ -433,7 +447,7 @@ class ReadAhead(Generic[C, P]):
     def well(self, cursor: C) -> None:
         """Note that a cursor was answered without an error."""
         cursor.failures = 0
-        cursor.troubled_since = 0.0
+        cursor.failing_since = 0.0
 
     def push(self, chunk: P, *, held: bool = False) -> None:
         """Put a chunk behind the others of its cursor.
@@ -458,18 +472,18 @@ class ReadAhead(Generic[C, P]):
     def take(self, most: int = 0, *, late: bool = False) -> Sequence[P]:
         """Return the next chunks to deliver, all of one cursor and without a gap between them: one, or more up to `most` bytes.
 
-        An error comes alone. The result is empty when nothing is there, or nothing that is ripe.
+        An error comes alone. The result is empty when nothing is there, or nothing that is ready_to_deliver.
 
         Args:
-            most: bytes. late: whether more must not be waited for (`Cursor.ripe`).
+            most: bytes. late: whether more must not be waited for (`Cursor.ready_to_deliver`).
         """
         if self._seeking:
             self._seek_on()
-        handing = self.handing
-        if handing is not None:
-            if self.cursors.get(handing.key) is handing:
-                self.seek(handing.key, handing.position)
-            self.handing = None
+        delivering = self.delivering
+        if delivering is not None:
+            if self.cursors.get(delivering.key) is delivering:
+                self.seek(delivering.key, delivering.position)
+            self.delivering = None
         for _ in range(len(self._turns)):
             cursor = self._turns[0]
             if not cursor.chunks:
@@ -477,13 +491,13 @@ class ReadAhead(Generic[C, P]):
                 self._turns.popleft()
                 continue
             self._turns.rotate(-1)
-            if not cursor.paused and cursor.ripe(late):
+            if not cursor.paused and cursor.ready_to_deliver(late):
                 return self._turn(cursor, most)
         return ()
 
     def _turn(self, cursor: C, most: int) -> list[P]:
         chunks: deque[P] = cursor.chunks
-        self.handing = cursor if chunks[0].error is None else None
+        self.delivering = cursor if chunks[0].error is None else None
         first = chunks.popleft()
         taken, size = [first], first.size
         if first.error is not None:
@@ -510,32 +524,32 @@ class ReadAhead(Generic[C, P]):
         cursor.queued = True
         self._turns.appendleft(cursor)
         if chunk.start <= cursor.position:
-            self.handing = None
+            self.delivering = None
 
     def moved(self, chunk: P, position: int) -> None:
         """Note that a chunk's records are delivered, up to `position`."""
         cursor: C = chunk.cursor
         if chunk.generation == cursor.generation:
-            self.handed = cursor, cursor.position
+            self.delivered = cursor, cursor.position
             cursor.moved(chunk, position)
-        self.handing = None
+        self.delivering = None
 
     def take_back(self, before: tuple[C, int] | None) -> bool:
         """Go back to before the last delivery, since a signal handler interrupted the call that was to return it.
 
         Args:
-            before: `handed` when that call began.
+            before: `delivered` when that call began.
 
         Returns:
             whether there was anything to deliver again.
         """
-        handed = self.handed
-        if handed is None or handed is before:
+        delivered = self.delivered
+        if delivered is None or delivered is before:
             return False
-        cursor, position = handed
+        cursor, position = delivered
         if self.cursors.get(cursor.key) is cursor:
             self.seek(cursor.key, position)
-        self.handed = before
+        self.delivered = before
         return True
 
     # --- bytes ---

@@ -62,7 +62,7 @@ class HeldBackBatches:
         self._queues.pop(key, None)
 
     def over(self, now: float) -> list[PartitionQueue]:
-        """Return the queues whose open batch is to be sealed, and forget them."""
+        """Return, once, the queues whose open batch has to be sealed."""
         over = [queue for queue in self._queues.values() if queue.open is None or now >= queue.open.created + self._stay]
         for queue in over:
             del self._queues[queue.key]

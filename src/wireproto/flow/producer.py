@@ -380,7 +380,7 @@ class BatchProducer(ProducerCore, Sends):
             except Exception as why:
                 problem = why
             self._sender.abandon(self._mine, gone)
-            yield from self._parting(deadline)
+            yield from self._closing_steps(deadline)
         finally:  # also when the caller does not wait any more
             self._sender.abandon(self._mine, gone)
             self._leave()
@@ -397,7 +397,7 @@ class BatchProducer(ProducerCore, Sends):
         with self._lock:
             self._closed = True
 
-    def _parting(self, deadline: float) -> Steps[None]:
+    def _closing_steps(self, deadline: float) -> Steps[None]:
         """Have brokers forget the producer, when nothing of it is in flight any more. Steps, which keep `deadline`."""
         yield from ()
 

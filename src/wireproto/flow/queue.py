@@ -11,11 +11,11 @@ Rules that keep order, whatever is lost:
       back, and continues from the oldest then.
     - A batch whose delivery timeout ends while it is in flight fails at once, but stays in flight until its answer comes or its connection
       is lost, for it may be stored: what follows is numbered and counted with it there. It is not sent again.
-    - A batch is numbered at its first sending, by the `Stamp`, and keeps its numbers for every later one.
+    - A batch is numbered at its first sending, by the `Sequencer`, and keeps its numbers for every later one.
     - A batch that is too large is replaced by its parts (`split`), which have its numbers between them.
 
-How many batches may be in flight, and what numbers mean, is up to the protocol's `Stamp`. One caller at a time (the sender's lock). A queue
-sends nothing, reads no clock, and does not set outcomes.
+The protocol's `Sequencer` decides how many batches may be in flight and what numbers mean. One caller at a time (the sender's lock).
+A queue sends nothing, reads no clock, and does not set outcomes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections.abc import Hashable, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
-from wireproto._codec import FreeNumbers, QueueCore
+from wireproto._codec import QueueCore, UnnumberedCore
 from wireproto.errors import TimedOut, WireprotoError
 
 
@@ -39,10 +39,10 @@ class Gate(Enum):
     """Never sends again: `PartitionQueue.error` says why."""
 
 
-class Stamp(Protocol):
+class Sequencer(Protocol):
     """The sequencer of a protocol: gives batches their numbers and decides whether they may be sent.
 
-    One serves many queues; its class is a StampCore, and what it keeps of each queue is `PartitionQueue.mark`.
+    One serves many queues; its class is a SequencerCore, and what it keeps of each queue is `PartitionQueue.mark`.
     """
 
     def window(self, queue: PartitionQueue) -> int:
@@ -69,7 +69,7 @@ class Stamp(Protocol):
         ...
 
 
-class FreeStamp(FreeNumbers):
+class UnnumberedSequencer(UnnumberedCore):
     """The sequencer of protocols without numbers: one batch in flight, so that order holds whatever happens, or as many as are given."""
 
     def starts_over(self, queue: PartitionQueue, batch: Any) -> None:
@@ -86,35 +86,35 @@ class PartitionQueue(QueueCore):
         open: takes records; None when there is none. beside: further open batches, by what their records have in common; all are sealed
             together.
         ready: sealed, in order. in_flight: sent and not answered, in order of sending.
-        held_until: end of a pause after a failure, in seconds. failures: in a row. trouble: the last error, at `troubled_at` (seconds).
+        held_until: end of a pause after a failure, in seconds. failures: in a row. last_error: at `last_error_at` (seconds).
         gate, error: see `Gate`. sent: batches numbered so far. mark: what the sequencer keeps here.
     """
 
-    __slots__ = ("trouble", "troubled_at")
+    __slots__ = ("last_error", "last_error_at")
 
-    def __init__(self, key: Hashable, stamp: Stamp) -> None:
-        super().__init__(key, stamp, deque(), deque(), Gate.OPEN)
+    def __init__(self, key: Hashable, sequencer: Sequencer) -> None:
+        super().__init__(key, sequencer, deque(), deque(), Gate.OPEN)
         self.beside = {}
-        self.trouble: Exception | None = None
-        self.troubled_at = 0.0
+        self.last_error: Exception | None = None
+        self.last_error_at = 0.0
 
     def __repr__(self) -> str:
         return f"<PartitionQueue {self.key}: {self.gate.value}, {len(self.ready)} ready, {len(self.in_flight)} in flight>"
 
-    def meets(self, trouble: Exception | None, now: float) -> None:
+    def note_error(self, error: Exception | None, now: float) -> None:
         """Note what keeps the batches waiting; None is ignored."""
-        if trouble is not None:
-            self.trouble, self.troubled_at = trouble, now
+        if error is not None:
+            self.last_error, self.last_error_at = error, now
 
-    def last_trouble(self, batch: Any) -> str:
+    def last_error_text(self, batch: Any) -> str:
         """Return text about the last error while this batch was there, for a TimedOut; often empty."""
-        return f"; last trouble: {self.trouble}" if self.trouble is not None and self.troubled_at >= batch.created else ""
+        return f"; last trouble: {self.last_error}" if self.last_error is not None and self.last_error_at >= batch.created else ""
 
     def explain(self, late: TimedOut, batch: Any) -> TimedOut:
-        """Add to a TimedOut the last error while this batch was there, which is its cause then (`last_trouble`); returns the TimedOut."""
-        if named := self.last_trouble(batch):
+        """Add the last error while this batch was there to a TimedOut, as its cause and in its text; return the TimedOut."""
+        if named := self.last_error_text(batch):
             late.text += named
-            late.__cause__ = self.trouble
+            late.__cause__ = self.last_error
         return late
 
     def taking(self) -> list[Any]:
@@ -152,7 +152,7 @@ class PartitionQueue(QueueCore):
 
     def free(self, now: float) -> bool:
         """Return whether a batch may be sent, if there is one."""
-        return self.gate is Gate.OPEN and now >= self.held_until and len(self.in_flight) < self.stamp.window(self)
+        return self.gate is Gate.OPEN and now >= self.held_until and len(self.in_flight) < self.sequencer.window(self)
 
     def take(self, now: float) -> Any:
         """Return the next batch, now in flight and numbered; None: there is none, or it cannot be numbered yet. The queue is `free`."""
@@ -161,7 +161,7 @@ class PartitionQueue(QueueCore):
         if not self.ready:
             return None
         batch = self.ready[0]
-        if not self.stamp.admit(self, batch, now):
+        if not self.sequencer.admit(self, batch, now):
             return None
         return self.set_out()
 
@@ -171,7 +171,7 @@ class PartitionQueue(QueueCore):
         What follows keeps its numbers: if they do not fit any more the broker says so, and the sequencer starts over.
         """
         batch.over = True
-        self._land(batch)
+        self._take_from_flight(batch)
         if self.ready and batch in self.ready:  # it was to be sent again: an earlier sending, which a signal interrupted, was answered
             self.ready.remove(batch)
 
@@ -185,10 +185,10 @@ class PartitionQueue(QueueCore):
             return  # of an earlier sending, which a signal interrupted: it waits already
         self.drain()
         if pause:
-            self.stumble(now, pause)
+            self.pause_after_failure(now, pause)
         if not batch.over:
             self.put_back(batch)
-        self._land(batch)
+        self._take_from_flight(batch)
 
     def split(self, batch: Any, parts: Sequence[Any]) -> bool:
         """Replace a batch by its parts, in its place, as if they had been sent before it was refused.
@@ -210,10 +210,10 @@ class PartitionQueue(QueueCore):
             part.number = number
             self.put_back(part)
         batch.over = True
-        self._land(batch)
+        self._take_from_flight(batch)
         return True
 
-    def stumble(self, now: float, pause: float) -> None:
+    def pause_after_failure(self, now: float, pause: float) -> None:
         """Send nothing before `pause` seconds, since there was no way to send."""
         self.held_until = now + pause
         self.failures += 1
@@ -227,7 +227,7 @@ class PartitionQueue(QueueCore):
     def start_over(self, batch: Any, now: float, pause: float) -> None:
         """Have a batch sent again that the broker finds out of order; see `again`."""
         if batch in self.in_flight:
-            self.stamp.starts_over(self, batch)
+            self.sequencer.starts_over(self, batch)
         self.again(batch, now, pause, doubtful=False)
 
     def drain(self) -> None:
@@ -268,7 +268,7 @@ class PartitionQueue(QueueCore):
             place += 1
         self.ready.insert(place, batch)
 
-    def _land(self, batch: Any) -> None:
+    def _take_from_flight(self, batch: Any) -> None:
         """Take a batch out of those in flight."""
         flying = self.in_flight
         if flying and flying[0] is batch:
@@ -281,7 +281,7 @@ class PartitionQueue(QueueCore):
         """Send again, if the queue drained and nothing is in flight any more."""
         if not self.in_flight and self.gate is Gate.DRAINING:
             self.gate = Gate.OPEN
-            self.stamp.drained(self)
+            self.sequencer.drained(self)
 
 
 def _place(batch: Any) -> tuple[int, int]:

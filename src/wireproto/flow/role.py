@@ -107,7 +107,7 @@ class Role(Closing):
         self._ended = True
 
     def _letting_go(self, deadline: float) -> Steps[None]:
-        """Run `_let_go` as steps, for a role whose `_let_go` waits (`parting`)."""
+        """Run `_let_go` as steps, for a role whose `_let_go` waits (`closing_role`)."""
         self._let_go(deadline)
         yield from ()
 

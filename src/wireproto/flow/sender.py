@@ -1,7 +1,7 @@
 """Sends batches on the right connections as requests, and sets their outcomes from the replies.
 
 A `Sender` has all partition queues of a producer, or of many, and keeps when what is due. It knows no protocol: a `Wire` says which
-connection a key's batches go to, puts batches into requests, and reads the replies as verdicts; a `Stamp` (flow.queue) numbers batches.
+connection a key's batches go to, puts batches into requests, and reads the replies as verdicts; a `Sequencer` (flow.queue) numbers batches.
 Everything happens in the thread that calls: one that sends, waits or flushes, the engine's when a reply has come, or a timer (`tick`).
 
     verdict     the batch
@@ -36,14 +36,14 @@ from wireproto.net.task import Steps
 from .interrupt_recovery import InterruptRecovery
 from .linger import HeldBackBatches, SendTimes
 from .parts import Parts
-from .queue import Gate, PartitionQueue, Stamp
+from .queue import Gate, PartitionQueue, Sequencer
 from .verdicts import Again, Elsewhere, Refused, Split, StartOver, Stored, Verdict, Wire
 
 __all__ = ["Again", "Refused", "SendTimes", "Sender", "Split", "StartOver", "Stored", "Verdict", "Wire"]
 K = TypeVar("K", bound=Hashable)
 
 FOREVER = float("inf")
-CROWDED_PAUSE = 0.005
+CONGESTED_PAUSE = 0.005
 """Seconds until a connection with many unsent bytes is looked at again."""
 TURN = 2 << 20
 """Bytes of records, in more than one batch, that are sent before the connection is looked at again."""
@@ -57,7 +57,7 @@ class Sender(InterruptRecovery, SenderCore):
     `current`, `opened`, `hurry`, `set_off` and `stored`, which each record sent one by one goes through, are the core's.
 
     Args:
-        wire: the protocol's way of sending. stamp: numbers batches. pace: linger, delivery timeout and pauses.
+        wire: the protocol's way of sending. sequencer: numbers batches. pace: linger, delivery timeout and pauses.
         make_batch: called with (queue, serial, now): an open batch, with `outcome` (an event: `done`, `set`, `fail`, `wait`) and `queue`.
         arm: called with a time: `tick` is to be called then, or a little later. Of several the earliest counts until it has come; infinity
             says that nothing is due.
@@ -67,7 +67,7 @@ class Sender(InterruptRecovery, SenderCore):
     def __init__(
         self,
         wire: Wire,
-        stamp: Stamp,
+        sequencer: Sequencer,
         pace: SendTimes,
         make_batch: Callable[[PartitionQueue, int, float], Any],
         arm: Callable[[float], None],
@@ -77,7 +77,7 @@ class Sender(InterruptRecovery, SenderCore):
         self.pace = pace
         self._log = log
         self._wire = wire
-        self._stamp = stamp
+        self._sequencer = sequencer
         self._make_batch = make_batch
         self._arm = arm
         self._clock = clock
@@ -113,7 +113,7 @@ class Sender(InterruptRecovery, SenderCore):
         """Return the queue of a key, a new one if need be. Lock held."""
         queue = self._queues.get(key)
         if queue is None:
-            queue = self._queues[key] = PartitionQueue(key, self._stamp)
+            queue = self._queues[key] = PartitionQueue(key, self._sequencer)
         return queue
 
     @unbroken
@@ -218,7 +218,7 @@ class Sender(InterruptRecovery, SenderCore):
         """
         return [batch for batch in list(self._alive) if mine(batch)]
 
-    def flying(self, keys: Iterable[K]) -> set[K]:
+    def keys_in_flight(self, keys: Iterable[K]) -> set[K]:
         """Return which of these keys have a batch in flight."""
         with self._lock:
             return {key for key in keys if key in self._queues and self._queues[key].in_flight}
@@ -348,14 +348,14 @@ class Sender(InterruptRecovery, SenderCore):
             try:
                 while outlet.again:
                     outlet.again = False
-                    while not self._wire.crowded(outlet.link):
+                    while not self._wire.congested(outlet.link):
                         if not self._send_some(outlet.link):
                             break
                         sent = True
                         if not self._due:
                             break
                     else:
-                        self._wake_at(self._clock() + CROWDED_PAUSE)
+                        self._wake_at(self._clock() + CONGESTED_PAUSE)
             finally:
                 outlet.release()
         return sent
@@ -400,13 +400,13 @@ class Sender(InterruptRecovery, SenderCore):
             return False
         for part in self._wire.requests(link, batches) if len(batches) > 1 else [batches]:
             try:
-                self.hand(link, part)
+                self.send_request(link, part)
             except WireprotoError as why:
                 self._unsent(part, why)
         return True
 
     def _unsent(self, batches: list[Any], why: WireprotoError) -> None:
-        final = retry.verdict(why, passing=(BufferFull,)) is retry.Verdict.NEVER
+        final = retry.verdict(why, transient=(BufferFull,)) is retry.Verdict.NEVER
         verdict: Verdict = Refused(why) if final else Again(why)
         self.settle([(batch, verdict) for batch in batches])
 
@@ -454,17 +454,17 @@ class Sender(InterruptRecovery, SenderCore):
         with self._lock:
             queue = self.queue(key)
             now = self._clock()
-            queue.meets(why, now)
-            queue.stumble(now, self._pause(queue))
+            queue.note_error(why, now)
+            queue.pause_after_failure(now, self._pause(queue))
             self._move(queue, to)
         self.ready((key,))
 
-    def met(self, keys: Iterable[Hashable], why: WireprotoError) -> None:
+    def note_error(self, keys: Iterable[Hashable], why: WireprotoError) -> None:
         """Note what keeps these queues waiting, for the text of a TimedOut."""
         with self._lock:
             now = self._clock()
             for key in keys:
-                self.queue(key).meets(why, now)
+                self.queue(key).note_error(why, now)
 
     def move(self, key: Hashable, to: Elsewhere) -> None:
         """Move what this key holds and has not sent to the keys that `to` returns; `drain` sends it. Lock held."""
@@ -480,19 +480,19 @@ class Sender(InterruptRecovery, SenderCore):
             key = to(batch)
             if key is not None and key != queue.key:
                 other = self.queue(key)
-                other.meets(queue.trouble, queue.troubled_at)
+                other.note_error(queue.last_error, queue.last_error_at)
                 queue.hand_over(batch, other)
                 self._note(other)
 
     def _unstored(self, queue: PartitionQueue, batch: Any, verdict: Verdict, now: float) -> list[tuple[Any, WireprotoError]]:
         """Apply all verdicts but Stored; returns the batches that fail by it. Lock held."""
         if isinstance(verdict, Again):
-            queue.meets(verdict.why, now)
+            queue.note_error(verdict.why, now)
             pause = 0.0 if verdict.now else self._pause(queue)
             queue.again(batch, now, pause, doubtful=verdict.doubtful)
             self._move(queue, verdict.to)
         elif isinstance(verdict, StartOver):
-            queue.meets(verdict.why, now)
+            queue.note_error(verdict.why, now)
             oldest = queue.oldest() is batch  # a batch behind another one is out of order for the same reason
             pause = 0.0 if queue.failures < AT_ONCE or not oldest else self._pause(queue)
             queue.start_over(batch, now, pause)
@@ -587,10 +587,10 @@ class Sender(InterruptRecovery, SenderCore):
 
     def _late(self, batch: Any) -> WireprotoError:
         """Return the error of a batch whose delivery timeout is over; its cause is the last error, where its text names that."""
-        trouble, named = batch.queue.trouble, batch.queue.last_trouble(batch)
+        last, named = batch.queue.last_error, batch.queue.last_error_text(batch)
         why: WireprotoError = self._wire.overdue(batch, named)
         if named and why.text.endswith(named):
-            why.__cause__ = why.__cause__ or trouble
+            why.__cause__ = why.__cause__ or last
         return why
 
     def _overdue(self, now: float) -> Iterator[Any]:

@@ -326,7 +326,7 @@ class Transaction(Generic[P]):
         yield from self._work.dropping(self, self.lost("the transaction was rolled back"), deadline)
 
     def refuse(self) -> None:
-        """Accept nothing more: it is to be rolled back. Does nothing once its coordinator may have got the request to end it."""
+        """Mark the transaction for rollback and accept nothing more. Does nothing once its coordinator may have received an end."""
         with self._work.lock:
             if self._decided is None and self.state in (State.OPEN, State.COMMITTING):
                 self.state = State.ABORTING
@@ -498,7 +498,7 @@ class Transactions(Closing, Generic[P]):
         Args:
             why: the broker's error.
         """
-        made = Fenced(f"another program goes on under the transactional name {self.name!r}: {why}")
+        made = Fenced(f"another program uses the transactional name {self.name!r}: {why}")
         made.__cause__ = why
         self.fence = made
         return made

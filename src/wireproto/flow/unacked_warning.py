@@ -44,7 +44,7 @@ class Sends(Closing):
         with suppress(AttributeError, TypeError, WireprotoError):  # it was not made in full, or ended with its client or the program
             left = self.unsettled()
             if left:
-                tell(left, self.topic, "their producer was let go of")
+                tell(left, self.topic, "their producer was garbage-collected")
 
 
 def watch(client: Client) -> None:

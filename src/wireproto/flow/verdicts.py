@@ -86,8 +86,8 @@ class Wire(Protocol):
         """Return the connection that a key's batches go to now; None: not known, or not there. Called under the sender's lock."""
         ...
 
-    def crowded(self, link: Any) -> bool:
-        """Return whether so many bytes are unsent there that more should wait."""
+    def congested(self, link: Any) -> bool:
+        """Return whether too many bytes are unsent on this connection to send more now."""
         ...
 
     def requests(self, link: Any, batches: list[Any]) -> Iterable[list[Any]]:

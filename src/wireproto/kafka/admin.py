@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from .. import arguments
 from ..deadlines import deadline_after
 from ..errors import BrokerError, UnsupportedVersion, WireprotoError
-from ..flow.beside import answers
+from ..flow.fan_out import answers
 from ..flow.resolve import named, shown
 from ..net.closing import Closing
 from ..net.dial import peer_name
@@ -302,7 +302,7 @@ class KafkaAdmin(TransactionAdmin, Closing):
         if isinstance(at, Mapping):
             arguments.by_partition("at", at)
         arguments.numbers("partitions", partitions)
-        arguments.truth("committed", committed)
+        arguments.boolean("committed", committed)
         deadline = deadline_after(timeout)
         asked = named(at)
         if asked is None and names:

@@ -298,7 +298,7 @@ class TransactionAdmin:
         Raises:
             TimedOut: not all have ended; call again. AuthError, Unreachable, Closed.
         """
-        arguments.truth("commit", commit)
+        arguments.boolean("commit", commit)
         deadline = deadline_after(timeout)
         otherwise: dict[OpenTransaction, BrokerError] = {}
 

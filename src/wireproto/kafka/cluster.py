@@ -55,7 +55,7 @@ T = TypeVar("T")
 _REFRESH_TIME = 5.0
 _BESIDE = 0.5
 """Seconds that a node has to answer before another one is asked beside it."""
-_SPARE = 2
+_SPARE_CONNECTIONS = 2
 """Closed readers whose connections are kept."""
 
 Route = Callable[[float], "Steps[Connection]"]
@@ -105,7 +105,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
         self._known = True
 
     @staticmethod
-    def worn(conn: Connection) -> bool:
+    def expiring(conn: Connection) -> bool:
         """Return whether the connection's session is about to end."""
         agreed: wire.Agreed = conn.context
         return agreed.until <= time.monotonic()
@@ -239,7 +239,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
         return (yield from self._shared(task, until))
 
     def watching(self, name: str, kind: int = GROUP) -> Callable[[Connection], Steps[None]]:
-        """Return the `meanwhile` of a request to a coordinator that keeps silent: leaves it when another node is the coordinator by now."""
+        """Return the `meanwhile` of a request to a coordinator: ends it when the node does not answer and another is the coordinator."""
 
         def look(conn: Connection) -> Steps[None]:
             what = f"looking for the coordinator of {name!r}"
@@ -250,7 +250,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
                 return
             known = self.metadata.nodes.get(node)
             if known is not None and peer_name(known.address) != conn.peer:
-                conn.close("it keeps silent, and another node is the coordinator")
+                conn.close("it does not answer, and another node is the coordinator")
                 raise Disconnected(f"node {node} is the coordinator of {name!r} now", peer=conn.peer)
 
         return look
@@ -412,7 +412,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
 
         def judge(why: WireprotoError) -> Verdict:
             missing = time.monotonic() >= enough and not create
-            return verdict(why, passing=(UnknownServerError,), final=(UnknownTopicOrPartition,) if missing else ())
+            return verdict(why, transient=(UnknownServerError,), final=(UnknownTopicOrPartition,) if missing else ())
 
         return (yield from self.retrying(look, until, judge=judge))
 
@@ -433,7 +433,7 @@ class KafkaCluster(Runtime[KafkaOptions]):
     def give_back(self, purpose: str, *, keep: bool) -> None:
         """Take back the purpose of a closed reader: its connections are kept for the next one, if they are few."""
         with self._lock:
-            keep = keep and len(self._spare) < _SPARE
+            keep = keep and len(self._spare) < _SPARE_CONNECTIONS
             if keep:
                 self._spare.append(purpose)
         if not keep:

@@ -9,7 +9,7 @@ from typing import Any
 from wireproto.errors import AuthError, BrokerError
 
 class UnknownServerError(BrokerError):
-    """The broker met something that it did not expect."""
+    """An unexpected error in the broker."""
 
     code = -1
     name = "UNKNOWN_SERVER_ERROR"
@@ -31,7 +31,7 @@ class CorruptMessage(BrokerError):
 
 
 class UnknownTopicOrPartition(BrokerError):
-    """The node does not host that partition, or nobody does."""
+    """The partition is not on this node, or does not exist."""
 
     code = 3
     name = "UNKNOWN_TOPIC_OR_PARTITION"
@@ -720,7 +720,7 @@ class UnacceptableCredential(BrokerError):
 
 
 class InconsistentVoterSet(BrokerError):
-    """The voters do not agree on who they are."""
+    """The voters do not agree on the set of voters."""
 
     code = 94
     name = "INCONSISTENT_VOTER_SET"
@@ -1321,7 +1321,7 @@ def error(code: int, text: str = "", **context: Any) -> BrokerError:
 
 
 class AclOperation(IntEnum):
-    """What an access rule is about."""
+    """Operations that an access rule names."""
 
     UNKNOWN = 0
     ANY = 1
@@ -1379,7 +1379,7 @@ class PatternType(IntEnum):
 
 
 class ConfigResourceType(IntEnum):
-    """What has settings (DescribeConfigs and its kin)."""
+    """Resources that have settings (DescribeConfigs and related requests)."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -1404,7 +1404,7 @@ class ConfigSource(IntEnum):
 
 
 class CoordinatorType(IntEnum):
-    """What FindCoordinator looks for."""
+    """Kinds of coordinators for FindCoordinator."""
 
     GROUP = 0
     TRANSACTION = 1

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 from ..deadlines import deadline_after
 from ..errors import BrokerError, Closed, OptionError, Revoked, TransportError, UsageError, WireprotoError
 from ..flow.abandoned_role import AbandonedRole
-from ..flow.parting import PartingRole
+from ..flow.closing_role import ClosingRole
 from ..flow.resolve import Request, all_assigned, named, shown
 from ..net.retry import Policy, Waits
 from ..net.task import Steps, Task, operation
@@ -48,7 +48,7 @@ Offsets = dict[TopicPartition, int]
 Resumed = tuple[Offsets, Offsets, Offsets, dict[TopicPartition, tuple[Request, WireprotoError]], Offsets]
 
 
-class KafkaConsumer(PartingRole, AbandonedRole):
+class KafkaConsumer(ClosingRole, AbandonedRole):
     """Implements `wireproto.roles.Consumer` for Kafka. Made by `KafkaClient.consumer`."""
 
     waits = True
@@ -94,11 +94,13 @@ class KafkaConsumer(PartingRole, AbandonedRole):
         self._saved_at = time.monotonic()
         self._stored: dict[TopicPartition, int] = {}  # ends of partitions, committed when the group began there
         self._began: dict[TopicPartition, int] = {}  # where each assigned partition began to be read, or was sought to
-        self._handed: dict[TopicPartition, int] = {}  # where the newest batch of each partition ended, since it was assigned or sought
-        self._in_work: tuple[TopicPartition, int | None] | None = None  # the newest batch's partition, and what `_handed` had of it before
-        self._torn: tuple[tuple[Cursor, int] | None, tuple[TopicPartition, int | None] | None] | None = None  # … before a broken poll
+        self._delivered: dict[TopicPartition, int] = {}  # end of each partition's newest batch, since it was assigned or sought
+        # the newest batch's partition, and what `_delivered` had of it before
+        self._in_work: tuple[TopicPartition, int | None] | None = None
+        # the plan's `delivered`, and `_in_work`, before a poll that a signal handler ended
+        self._interrupted_poll: tuple[tuple[Cursor, int] | None, tuple[TopicPartition, int | None] | None] | None = None
         self._dropped: dict[TopicPartition, int] = {}  # returned up to there, not committed, and revoked: the next commit raises Revoked
-        self._known_gone: set[TopicPartition] = set()  # of which a commit has raised Revoked already
+        self._reported_revoked: set[TopicPartition] = set()  # of which a commit has raised Revoked already
 
     # --- polling ---
 
@@ -108,42 +110,42 @@ class KafkaConsumer(PartingRole, AbandonedRole):
         Args:
             timeout: seconds to wait for a batch.
         Raises:
-            OffsetOutOfRange: the log does not hold the group's position any more; seek to go on.
+            OffsetOutOfRange: the log does not hold the group's position any more; seek to continue.
             ChecksumMismatch, DecompressionError, Malformed: a batch that cannot be decoded; with topic, partition and position.
-            DataLoss: the log was cut before the position, or its topic made again, and continues with other records; seek to go on
+            DataLoss: the log was cut before the position, or its topic made again, and continues with other records; seek to continue
                 (`diverges_at` says where).
             GroupAuthorizationFailed, FencedInstanceId, InconsistentGroupProtocol … the group's own errors. Closed, ConcurrentUse.
         """
-        self._mend()
-        noted, before = self._in_work, self._fetcher.plan.handed
+        self._undo_interrupted_poll()
+        noted, before = self._in_work, self._fetcher.plan.delivered
         try:
             return self._tasks.drive(self.polling(timeout), _NEVER)
         except WireprotoError:
             raise
         except BaseException:
-            self._torn = before, noted
-            self._mend()
+            self._interrupted_poll = before, noted
+            self._undo_interrupted_poll()
             raise
 
-    def _mend(self) -> None:
+    def _undo_interrupted_poll(self) -> None:
         """Take back what a poll would have returned when a signal handler interrupted it, so that no commit covers it.
 
         Another handler may interrupt this; then it is done at the next call.
         """
-        if self._torn is not None:
-            before, noted = self._torn
-            self._fetcher.broken_off(before)
+        if self._interrupted_poll is not None:
+            before, noted = self._interrupted_poll
+            self._fetcher.undo_poll(before)
             self._unnote(noted)
-            self._torn = None
+            self._interrupted_poll = None
 
     def _unnote(self, noted: tuple[TopicPartition, int | None] | None) -> None:
-        """Restore `_handed` and `_in_work` as they were before the poll that began with `noted` as the batch in work."""
+        """Restore `_delivered` and `_in_work` as they were before the poll that began with `noted` as the batch in work."""
         if self._in_work is not noted and self._in_work is not None:
             key, before = self._in_work
             if before is None:
-                self._handed.pop(key, None)
+                self._delivered.pop(key, None)
             else:
-                self._handed[key] = before
+                self._delivered[key] = before
             self._in_work = noted
 
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:
@@ -171,8 +173,8 @@ class KafkaConsumer(PartingRole, AbandonedRole):
             self._in_work = None
             return
         for key in batch.next_positions:
-            self._in_work = key, self._handed.get(key)
-            self._handed[key] = self._fetcher.plan.cursors[key].position
+            self._in_work = key, self._delivered.get(key)
+            self._delivered[key] = self._fetcher.plan.cursors[key].position
 
     def _settling(self, deadline: float) -> Steps[bool]:
         """Join, if need be; return whether this is a stable member that fetches its assignment."""
@@ -210,13 +212,15 @@ class KafkaConsumer(PartingRole, AbandonedRole):
     def _drop_partitions(self) -> None:
         """Fetch no more of the assigned partitions; each line may be run again where a signal handler interrupts the next."""
         if not self._options.auto_commit:
-            self._dropped |= {key: end for key, end in self._unsaved().items() if key in self._handed and key not in self._known_gone}
-        self._known_gone.clear()
+            self._dropped |= {
+                key: end for key, end in self._unsaved().items() if key in self._delivered and key not in self._reported_revoked
+            }
+        self._reported_revoked.clear()
         for key in list(self._fetcher.plan.cursors):
             self._fetcher.plan.remove(key)
         self._fetcher.placing.drop()
         self._fetcher.placed.clear()
-        self._fetcher.calm()
+        self._fetcher.reset_failing()
         self._saved.clear()
 
     def _take_partitions(self, generation: int, mine: frozenset[TopicPartition], deadline: float) -> Steps[bool]:
@@ -240,7 +244,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
             raise
         self._saved = resume | stored
         self._stored = stored
-        self._handed.clear()
+        self._delivered.clear()
         self._began = {key: resume.get(key, begin.get(key, 0)) for key in sorted(mine) if key not in later}
         for key, offset in self._began.items():
             self._fetcher.asking.add(*key, offset, epoch=epochs.get(key, -1))
@@ -358,7 +362,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
             else:
                 gone = self._committed(ours, (yield from self._committing(ours, deadline)))
         self._saved_at = time.monotonic()
-        self._known_gone.update(gone)
+        self._reported_revoked.update(gone)
         if given is None:
             foreign, self._dropped = tuple(self._dropped.keys() - set(gone)), {}
         else:
@@ -411,7 +415,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
 
     # For commits within a transaction: see kafka.transactions.
 
-    def standing(self, given: Mapping[TopicPartition, Position] | None = None) -> offsets.Standing:
+    def group_commit(self, given: Mapping[TopicPartition, Position] | None = None) -> offsets.GroupCommit:
         """Return this member's identity in the group and the offsets to commit, for a commit within a transaction.
 
         A partition that went away with a rebalance and was assigned again is read again from where the group resumes: positions noted
@@ -436,7 +440,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
             if gone or (wanted and (member.lost or member.generation < 0)):
                 lost = tuple(sorted(gone or wanted))
                 raise _not_ours(lost)
-            return offsets.Standing(
+            return offsets.GroupCommit(
                 self._coordinator.group,
                 member.member,
                 member.generation,
@@ -445,18 +449,18 @@ class KafkaConsumer(PartingRole, AbandonedRole):
                 {key: cursors[key].position_epoch for key, offset in wanted.items() if offset == cursors[key].position},
             )
 
-    def stored(self, standing: offsets.Standing) -> None:
+    def stored(self, group_commit: offsets.GroupCommit) -> None:
         """Take in that a transaction has committed these offsets. Called by any thread.
 
         A partition that was revoked meanwhile is not reported as lost if all records that poll had returned of it are committed.
 
         Args:
-            standing: what `standing` returned for the transaction.
+            group_commit: what `group_commit` returned for the transaction.
         """
-        if standing.generation == self._settled:
-            self._saved.update(standing.offsets)
+        if group_commit.generation == self._settled:
+            self._saved.update(group_commit.offsets)
             return
-        for key, offset in standing.offsets.items():
+        for key, offset in group_commit.offsets.items():
             if self._dropped.get(key) == offset:
                 self._dropped.pop(key, None)
 
@@ -485,7 +489,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
                 place = resume.get(key)
                 self._fetcher.plan.seek(key, self._began[key] if place in (None, self._stored.get(key)) else place)
                 self._fetcher.plan.cursors[key].position_epoch = epochs.get(key, -1)
-                self._handed.pop(key, None)
+                self._delivered.pop(key, None)
             self._dropped.clear()
 
     # An automatic commit is a task: when it fails, the next owner of the partition reads the records again.
@@ -627,7 +631,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
                 self._began.pop(key, None)
                 self._saved.setdefault(key, _UNKNOWN)  # the next commit stores it, as it does for the others
             for key in requests:
-                self._handed.pop(key, None)
+                self._delivered.pop(key, None)
                 self._dropped.pop(key, None)
 
     @property
@@ -660,7 +664,7 @@ class KafkaConsumer(PartingRole, AbandonedRole):
         if self._resuming is not None:
             self._resuming[1].cancel(Closed("the consumer was closed"))
 
-    def _parting(self, deadline: float) -> Steps[None]:
+    def _closing_steps(self, deadline: float) -> Steps[None]:
         """Commit, if commits are automatic, leave the group, and close our connections."""
         if self._options.auto_commit and self._settled >= 0:
             yield from self._save_last(deadline)

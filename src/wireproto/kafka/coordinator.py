@@ -5,7 +5,7 @@ when that is lost, and leaves when there is no poll for max_poll_interval. The c
 holds its connection until the whole group has joined.
 
     settling()  the caller's thread, in poll: asks for a stable membership, and waits for it; one thread at a time
-    _life()     the task: joins and heartbeats
+    _run_membership()     the task: joins and heartbeats
 
 Knows nothing of offsets or fetches.
 """
@@ -103,7 +103,7 @@ class Coordinator:
         if wanted is None:
             wanted = self._wanted = Event(self._cluster.loop)
         # Done by each poll: a signal handler may have interrupted the one before at any of these.
-        self._task = self._cluster.tasks.shared(("membership", id(self)), self._life, f"membership of group {self.group!r}")
+        self._task = self._cluster.tasks.shared(("membership", id(self)), self._run_membership, f"membership of group {self.group!r}")
         self._signal.set()
         if not (yield wanted, deadline):
             return False
@@ -136,13 +136,13 @@ class Coordinator:
 
     # --- the task ---
 
-    def _life(self) -> Steps[None]:
+    def _run_membership(self) -> Steps[None]:
         """Run until the membership is over. An error that ends it before, such as an internal one, is raised by the next poll.
 
         That poll starts the task again.
         """
         try:
-            yield from self._living()
+            yield from self._join_and_beat()
         except Exception as why:
             if not isinstance(why, Closed):
                 with self._lock:
@@ -154,7 +154,7 @@ class Coordinator:
                 wanted.set()
             raise
 
-    def _living(self) -> Steps[None]:
+    def _join_and_beat(self) -> Steps[None]:
         """Join at once when a poll asks for it; send heartbeats in between."""
         member = self.membership
         while member.state != LEFT:
@@ -174,7 +174,7 @@ class Coordinator:
                 with self._lock:  # by the kind of reply: a refused commit, say, may have changed the state meanwhile
                     (member.on_sync if isinstance(reply, SyncGroupResponse) else member.on_join)(reply)
             except Closed:
-                raise  # the membership is over; `_life` handles it
+                raise  # the membership is over; `_run_membership` handles it
             except Exception as why:
                 now = time.monotonic()
                 failing_since = failing_since + self._time_held(why, now) if failing_since else now
@@ -211,7 +211,7 @@ class Coordinator:
         """Return whether a membership cannot continue after this error. A TimedOut is of one request alone: the next may be answered."""
         if why.fenced:
             self._fenced(why)
-        return verdict(why, passing=(TimedOut,)) is Verdict.NEVER
+        return verdict(why, transient=(TimedOut,)) is Verdict.NEVER
 
     def _asked(self) -> Steps[Any]:
         """Send a join or a sync, and return the reply. A coordinator that does not answer in time is lost, though still connected."""

@@ -25,7 +25,7 @@ from typing import Any
 from .._codec import KafkaChunk, ReadBudget, Slice, kafka_section_end
 from ..errors import DataLoss, FrameTooLarge, Malformed, TransportError, WireprotoError
 from ..flow import ahead
-from ..flow.ahead import PlannedFetch, ReadAhead, Ticket, nobody
+from ..flow.ahead import PlannedFetch, ReadAhead, Ticket, no_link_busy
 from ..net.retry import Policy, Verdict, verdict
 from ..position import TopicPartition
 from .codes import CorruptMessage, LeaderNotAvailable, OffsetOutOfRange, UnknownServerError, UnknownTopicId, UnknownTopicOrPartition, error
@@ -41,11 +41,11 @@ _LOGGED_FROM = 4
 _DOUBT_TIMES = 3
 _DOUBT_TIME = 2.0
 """Responses without records (_DOUBT_TIMES), and seconds over which they came, before offsets are taken for empty."""
-_HUNGRY = 10.0
+_NO_RECORDS_LOGGED_AFTER = 10.0
 """Seconds of responses without records after which they are logged; then each time that the seconds have doubled."""
 
 _MISSING = (UnknownTopicOrPartition, UnknownTopicId)  # nodes learn of a new topic one after the other
-_PASSING = (UnknownServerError, TransportError)  # brokers report trouble with remote storage as the former
+_TRANSIENT = (UnknownServerError, TransportError)  # brokers report trouble with remote storage as the former
 _FINAL = (CorruptMessage,)  # the leader's own copy is corrupt, and stays so
 
 log = logging.getLogger("wireproto.kafka")
@@ -60,9 +60,9 @@ class Cursor(ahead.Cursor):
             latter, so that the leader reports when the log was cut there since, and continues with other records (KIP-320).
         max_bytes: how many bytes to ask for; doubled when one batch does not fit.
         end: high watermark, or last stable offset for a reader of committed records, as of the last response; -1: none yet.
-        empties: responses without records in a row, though its end is further on.
+        empty_responses: responses without records in a row, though its end is further on.
         empty_since, empty_epoch: when the first of these came, and under which leader epoch.
-        hungry_at: the offset that responses without records were about, since `hungry_since`; they are logged at `tell_at`.
+        no_records_at: the offset that responses without records were about, since `no_records_since`; they are logged at `log_at`.
         last_time: timestamp in milliseconds of the last record returned since a seek, where `reset` needs it; -1: not known.
         missing_since: when its topic was first unknown to a node, 0.0 while it is known.
         topic_id: of the topic that was read so far; empty: not known.
@@ -71,19 +71,19 @@ class Cursor(ahead.Cursor):
 
     __slots__ = (
         "ahead_epoch",
-        "empties",
         "empty_epoch",
+        "empty_responses",
         "empty_since",
-        "hungry_at",
-        "hungry_since",
         "last_time",
+        "log_at",
         "max_bytes",
         "missing_since",
+        "no_records_at",
+        "no_records_since",
         "partition",
         "position_epoch",
         "replica",
         "replica_until",
-        "tell_at",
         "topic",
         "topic_id",
     )
@@ -97,25 +97,25 @@ class Cursor(ahead.Cursor):
         self.topic_id = b""
         self.replica = -1
         self.replica_until = 0.0
-        self.empties = 0
+        self.empty_responses = 0
         self.empty_since = 0.0
-        self.empty_epoch = self.last_time = self.hungry_at = -1
-        self.missing_since = self.hungry_since = self.tell_at = 0.0
+        self.empty_epoch = self.last_time = self.no_records_at = -1
+        self.missing_since = self.no_records_since = self.log_at = 0.0
 
     def restart(self, offset: int) -> None:
         """Continue at another offset: forget what belongs to the former place."""
         super().restart(offset)
         self.position_epoch = self.ahead_epoch = -1
         self.topic_id = b""
-        self.empties = 0
-        self.last_time = self.hungry_at = -1
+        self.empty_responses = 0
+        self.last_time = self.no_records_at = -1
         self.missing_since = 0.0
 
-    def stand(self) -> None:
+    def drop_fetched_ahead(self) -> None:
         """Continue at the position: what was fetched ahead is forgotten."""
-        super().stand()
+        super().drop_fetched_ahead()
         self.ahead_epoch = self.position_epoch
-        self.empties = 0
+        self.empty_responses = 0
 
     def fetched(self, chunk: KafkaChunk) -> None:
         """Take in that a chunk was put behind the others: the next fetch begins behind it."""
@@ -240,12 +240,12 @@ class Fetches:
             self.stale.add(cursor.topic)
         return node
 
-    def questions(self, cursor: Cursor) -> Iterator[tuple[int, int, int]]:
+    def next_requests(self, cursor: Cursor) -> Iterator[tuple[int, int, int]]:
         """Yield what to ask for: (offset, bytes asked for, bytes reserved); nothing while a Fetch is in flight or enough is held."""
         if not cursor.out and cursor.held < cursor.max_bytes:
             yield cursor.ahead, cursor.max_bytes, cursor.max_bytes
 
-    def due(self, now: float, busy: Callable[[Any], bool] = nobody) -> list[PlannedFetch[Cursor]]:
+    def due(self, now: float, busy: Callable[[Any], bool] = no_link_busy) -> list[PlannedFetch[Cursor]]:
         """Return the partitions to ask for now, by node; those without a known leader make their topic stale."""
         for cursor in self.plan.cursors.values():
             if cursor.replica >= 0 and not cursor.out and now >= cursor.replica_until:
@@ -293,7 +293,7 @@ class Fetches:
             wanted[cursor.key] = Want(topic_id, leader_epoch, ticket.offset, fetched, ticket.count)
         named = self.sessions.setdefault(ask.link, FetchSession()).name(wanted, by_id=by_id)
         request = FetchRequest(
-            max_wait_ms=20 if self._crowded(ask) else int(settings.max_wait * 1000),
+            max_wait_ms=20 if self._congested(ask) else int(settings.max_wait * 1000),
             min_bytes=settings.min_bytes,
             max_bytes=max(settings.max_bytes, *(ticket.count for ticket in ask.tickets)),
             isolation_level=int(settings.committed),
@@ -301,18 +301,19 @@ class Fetches:
             session_epoch=named.session_epoch,
             topics=_topics(named.wanted),
             forgotten_topics_data=_forgotten(named.forgotten),
-            rack_id="" if any(cursor.empties for cursor in epochs) else settings.rack,  # a doubted partition is asked of the leader itself
+            # a partition without records is read from the leader itself
+            rack_id="" if any(cursor.empty_responses for cursor in epochs) else settings.rack,
         )
         return request, SentFetch(tuple(ask.tickets), names, epochs, ask.link, named)
 
-    def _crowded(self, ask: PlannedFetch[Cursor]) -> bool:
+    def _congested(self, ask: PlannedFetch[Cursor]) -> bool:
         """Return whether other partitions of the node wait for room: it should answer soon rather than wait for new records."""
         return any(
             not cursor.out and not cursor.paused and (cursor.stop is None or cursor.ahead < cursor.stop) and self.leader(cursor) == ask.link
             for cursor in self.plan.cursors.values()
         )
 
-    def farewell(self, node: int) -> FetchRequest | None:
+    def end_session(self, node: int) -> FetchRequest | None:
         """Return the request that ends a node's session; None when it has none."""
         session = self.sessions.pop(node, None)
         if session is None or not session.id:
@@ -418,7 +419,7 @@ class Fetches:
         if not nothing:
             self.plan.passed_over(ticket)
             return
-        self._hungry(cursor, now)
+        self._log_no_records(cursor, now)
         if cursor.stop is not None:
             self._empty(cursor, epoch, now)
 
@@ -429,7 +430,7 @@ class Fetches:
 
     def _records(self, cursor: Cursor, part: FetchPartitionData, records: Slice | bytes) -> None:
         """Put the records of a partition into the plan, if they get further than what was fetched."""
-        cursor.empties = 0
+        cursor.empty_responses = 0
         following, epoch = kafka_section_end(records)
         if following < 0:
             self._too_large(cursor)
@@ -447,29 +448,30 @@ class Fetches:
 
     def _lost(self, cursor: Cursor, why: str, diverges_at: int) -> None:
         """Have DataLoss raised: the leader's log diverges from what was read. Causes: an unclean election, a lost disk, another topic."""
-        self._fail(cursor, DataLoss(f"{why}; seek to go on", topic=cursor.topic, partition=cursor.partition, diverges_at=diverges_at))
+        self._fail(cursor, DataLoss(f"{why}; seek to continue", topic=cursor.topic, partition=cursor.partition, diverges_at=diverges_at))
 
     def _empty(self, cursor: Cursor, epoch: int, now: float) -> None:
         """Note that a leader sent no records, though the log's end is further on. What a replica answers does not count."""
         self.plan.later(cursor, now)
-        if not cursor.empties or epoch != cursor.empty_epoch:
-            cursor.empties, cursor.empty_since, cursor.empty_epoch = 0, now, epoch
-        cursor.empties += 1
+        if not cursor.empty_responses or epoch != cursor.empty_epoch:
+            cursor.empty_responses, cursor.empty_since, cursor.empty_epoch = 0, now, epoch
+        cursor.empty_responses += 1
         cursor.replica = -1
 
-    def _hungry(self, cursor: Cursor, now: float) -> None:
+    def _log_no_records(self, cursor: Cursor, now: float) -> None:
         """Log that a leader sends no records for a long time, though the log's end is further on: no error says so."""
-        if cursor.hungry_at != cursor.ahead:
-            cursor.hungry_at, cursor.hungry_since, cursor.tell_at = cursor.ahead, now, now + _HUNGRY
-        elif now >= cursor.tell_at:
-            waited = now - cursor.hungry_since
-            cursor.tell_at = now + waited
+        if cursor.no_records_at != cursor.ahead:
+            cursor.no_records_at, cursor.no_records_since, cursor.log_at = cursor.ahead, now, now + _NO_RECORDS_LOGGED_AFTER
+        elif now >= cursor.log_at:
+            waited = now - cursor.no_records_since
+            cursor.log_at = now + waited
             text = "%s[%d] has not been read for %.1f s: the answers have no records from offset %d on, though the log ends at %d"
             log.warning(text, *cursor.key, waited, cursor.ahead, cursor.end)
 
     def doubted(self, now: float) -> Cursor | None:
         """Return a partition that got no records for a while, though its end is further on, for `settle`; None: there is none."""
-        found = (c for c in self.plan.cursors.values() if c.empties >= _DOUBT_TIMES and now - c.empty_since >= _DOUBT_TIME and not c.paused)
+        reading = (cursor for cursor in self.plan.cursors.values() if not cursor.paused)
+        found = (cursor for cursor in reading if cursor.empty_responses >= _DOUBT_TIMES and now - cursor.empty_since >= _DOUBT_TIME)
         return next(found, None)
 
     def settle(self, cursor: Cursor, generation: int, local: int, epoch: int) -> None:
@@ -481,10 +483,10 @@ class Fetches:
             cursor: the partition. generation: its one when the leader was asked.
             local: the offset at which the leader's own disk begins; -1: there is no other storage. epoch: the leader epoch of that answer.
         """
-        if cursor.generation != generation or not cursor.empties or cursor.stop is None:
+        if cursor.generation != generation or not cursor.empty_responses or cursor.stop is None:
             return
         gone = local <= cursor.ahead and epoch == cursor.empty_epoch
-        cursor.empties = 0
+        cursor.empty_responses = 0
         if gone:
             end = min(cursor.end, cursor.stop)
             text = "%s[%d]: offsets %d to %d hold no record, compacted away or lost with the leader's disk: they are stepped over"
@@ -503,10 +505,10 @@ class Fetches:
         self.plan.refused(cursor, now)
         if problem.refresh:
             self.stale.add(cursor.topic)
-        trouble = now - cursor.troubled_since
+        trouble = now - cursor.failing_since
         cursor.missing_since = (cursor.missing_since or now) if isinstance(problem, _MISSING) else 0.0
         gone = now - cursor.missing_since > self.settings.unknown_topic_timeout
-        judged = verdict(problem, passing=_PASSING, final=_FINAL + _MISSING if gone else _FINAL)
+        judged = verdict(problem, transient=_TRANSIENT, final=_FINAL + _MISSING if gone else _FINAL)
         if judged is Verdict.NEVER or (cursor.stop is not None and trouble > self.settings.trouble):
             self._fail(cursor, problem)
         elif cursor.failures >= _LOGGED_FROM and not cursor.failures & (cursor.failures - 1):

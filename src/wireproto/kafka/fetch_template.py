@@ -110,7 +110,7 @@ def plain(request: FetchRequest, asked: SentFetch, version: int) -> bool:
         and asked.named.session_epoch == NO_SESSION
         and cursor.topic_id == (request.topics[0].topic_id if version >= BY_ID else b"")
         and cursor.replica < 0
-        and not cursor.empties
+        and not cursor.empty_responses
         and not cursor.failures
     )
 

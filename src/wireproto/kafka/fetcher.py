@@ -49,7 +49,7 @@ _DOWN = 0.2
 _AGAIN = Policy(first=0.1, factor=2.0, ceiling=1.0, jitter=0.2)
 WAKE = "wake"
 """Put into the mailbox by `wake`: the poll returns though nothing came."""
-NEWS = "news"
+TASK_ENDED = "news"
 """Put into the mailbox when a task has ended: the poll looks at it."""
 
 
@@ -112,8 +112,8 @@ class Fetcher(KafkaFetcherCore):
         )
         self.plan = self.asking.plan
         self.placed: dict[TopicPartition, int] = {}
-        self.placing = Placing(cluster, options, partial(self._box.put, NEWS))
-        self._resets = Resets(cluster, options, self.plan, partial(self._box.put, NEWS))
+        self.placing = Placing(cluster, options, partial(self._box.put, TASK_ENDED))
+        self._resets = Resets(cluster, options, self.plan, partial(self._box.put, TASK_ENDED))
 
     def place(self, key: TopicPartition, offset: int) -> None:
         """Begin to read, at this offset, a partition that had no leader before."""
@@ -170,7 +170,7 @@ class Fetcher(KafkaFetcherCore):
                 item = self._box.get()
             if item is WAKE or (item is None and time.monotonic() >= deadline):
                 return None
-            if item is NEWS:
+            if item is TASK_ENDED:
                 self._template = None
             elif item is not None:
                 batch = self._next_alone(item)
@@ -181,19 +181,19 @@ class Fetcher(KafkaFetcherCore):
             item = None
 
     def _due(self) -> float:
-        """Return when to look again though nothing came: after a pause, or when a node is to be doubted."""
+        """Return the time of the next check if nothing arrives: the end of a pause, or when a node counts as silent."""
         now = time.monotonic()
         pauses = (until for until in self._down.values() if until > now)
         look = self._look_at if self.asking.stale and self._looking is None else float("inf")
         return min(self.plan.wakeup(now), look, self._follow_at, *self._overdue.values(), *pauses)
 
-    def broken_off(self, handed: tuple[Cursor, int] | None) -> None:
+    def undo_poll(self, delivered: tuple[Cursor, int] | None) -> None:
         """Restore what a poll had taken, was about to ask for, or would have returned when a signal handler interrupted it.
 
         It comes with the next poll.
 
         Args:
-            handed: the plan's `handed` when that poll began.
+            delivered: the plan's `delivered` when that poll began.
         """
         self._template = None
         under_way = list(self._calls.values())
@@ -202,16 +202,16 @@ class Fetcher(KafkaFetcherCore):
                 self._box.put(call)
         for session in self.asking.sessions.values():
             session.doubt()
-        self.plan.only_out(ticket for call in under_way for ticket in call.context.matter[1].tickets)
+        self.plan.only_out(ticket for call in under_way for ticket in call.context.caller_data[1].tickets)
         self.plan.renew_all()
-        self.plan.take_back(handed)
+        self.plan.take_back(delivered)
 
     def wake(self) -> None:
         """Make a poll in another thread return now (called in the I/O thread)."""
         self._box.put(WAKE)
 
     def _note(self, cursor: Cursor, columns: Columns) -> None:
-        """Note what is to be known of a batch that is returned: its last timestamp, where a reset may need it, and what was skipped."""
+        """Record the last timestamp of a batch that is returned, where a reset may need it, and log what was skipped."""
         if self._nearest and len(columns) and "timestamp" in columns.columns:
             cursor.last_time = columns[-1:].timestamps()[0] or -1
         for problem in columns.skipped:
@@ -260,7 +260,7 @@ class Fetcher(KafkaFetcherCore):
             self._look_up(now)
 
     def _grow(self) -> None:
-        """Begin to read the partitions that the followed topic has got meanwhile."""
+        """Begin to read partitions that were added to the followed topic."""
         topic = self._topics.get(self._followed)
         for number in topic.partitions if topic is not None else ():
             key = self._followed, number
@@ -289,11 +289,11 @@ class Fetcher(KafkaFetcherCore):
                 if isinstance(waiting, tuple):
                     self._look_for(self._dialling[waiting][1].tickets)
                 elif waiting in self._calls:
-                    self._look_for(self._calls[waiting].context.matter[1].tickets)
+                    self._look_for(self._calls[waiting].context.caller_data[1].tickets)
 
     def _wake_after(self, task: Task[Any]) -> None:
         """Have the poll wake when the task ends."""
-        after(task, self._box.put, NEWS)
+        after(task, self._box.put, TASK_ENDED)
 
     def _collect(self) -> None:
         """Take in the tasks that have ended. The mailbox only says that there are any, so that a signal handler may interrupt anywhere."""
@@ -368,7 +368,9 @@ class Fetcher(KafkaFetcherCore):
                 ask, lambda name: topics[name].id if name in topics else NO_ID, cluster.metadata.epoch, version
             )
             late = self._late(node)
-            call = self._calls[node] = wire.submit(conn, request, mailbox=self._box, timeout_at=late, version=version, matter=(node, asked))
+            call = self._calls[node] = wire.submit(
+                conn, request, mailbox=self._box, timeout_at=late, version=version, caller_data=(node, asked)
+            )
         except TransportError as why:
             self._unreached(ask, why)
             return False
@@ -422,7 +424,7 @@ class Fetcher(KafkaFetcherCore):
 
     def _take(self, call: Call) -> None:
         """Take in a finished Fetch."""
-        node, asked = call.context.matter
+        node, asked = call.context.caller_data
         if self._template is not None and call is self._template.call:
             self._template.call = None
         if self._calls.get(node) is call:
@@ -465,24 +467,24 @@ class Fetcher(KafkaFetcherCore):
         self.plan.close()
         self._box.close()
 
-    def calm(self) -> None:
+    def reset_failing(self) -> None:
         """Restart the time for which no leader was reached: the former partitions are not read any more."""
         self._failing_since = 0.0
 
     def rest(self) -> None:
         """Give up connections, and the sessions on the nodes: there is nothing left to read. They are made again if there is."""
-        self.calm()
+        self.reset_failing()
         for node in [*self.asking.sessions]:
             self._leave(node)
         self._cluster.drop_purpose(self._purpose)
 
     def _leave(self, node: int) -> None:
         """End the node's session; the response is dropped."""
-        farewell, known = self.asking.farewell(node), self._cluster.metadata.nodes.get(node)
+        end_session, known = self.asking.end_session(node), self._cluster.metadata.nodes.get(node)
         conn = self._cluster.pool.peek(known.address, self._purpose) if known is not None else None
-        if farewell is not None and conn is not None:
+        if end_session is not None and conn is not None:
             with suppress(WireprotoError):
-                wire.submit(conn, farewell).cancel()
+                wire.submit(conn, end_session).cancel()
 
 
 def leaders(metadata: Metadata) -> Callable[[Cursor], int | None]:

@@ -1,6 +1,6 @@
 """Numbers the batches of a producer: its producer id, epochs and sequences, which keep a retry from becoming a duplicate.
 
-The `Stamp` of Kafka's queues, sans-IO. One `ProducerState` a sender: one producer id and epoch over all of its partitions.
+The `Sequencer` of Kafka's queues, sans-IO. One `ProducerState` a sender: one producer id and epoch over all of its partitions.
 
 How a batch is written exactly once. Each partition numbers its records under the producer's identity. Numbers are given at the first
 sending and stay with the batch for every later one, so that a broker which has it already recognises it. A partition starts again with
@@ -52,7 +52,7 @@ class Identity:
         return Identity(self.producer_id, self.epoch + 1) if self.epoch < LAST_EPOCH else None
 
 
-NOBODY = Identity(-1, -1)
+NO_IDENTITY = Identity(-1, -1)
 
 
 class ProducerState(KafkaNumbers):
@@ -96,4 +96,4 @@ class ProducerState(KafkaNumbers):
             self.identity = given_up.raised()
         queue.mark = KafkaSequence(self.identity) if self.identity is not None else None
         for left in queue.ready:
-            left.identity, left.sequence = NOBODY, -1
+            left.identity, left.sequence = NO_IDENTITY, -1

@@ -47,7 +47,7 @@ Codes = dict[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class GroupCommit:
     """A group's member, and the offsets to commit: for a commit by a transaction, which is refused as the member's own would be (KIP-447).
 
     Attributes:
@@ -162,17 +162,17 @@ def committing(
 
 
 def committing_within(
-    cluster: KafkaCluster, transaction: str, identity: Identity, standing: Standing, until: float, *, cap: int | None
+    cluster: KafkaCluster, transaction: str, identity: Identity, group_commit: GroupCommit, until: float, *, cap: int | None
 ) -> Steps[None]:
     """Commit offsets as part of a transaction (TxnOffsetCommit, at the group's coordinator).
 
     Args:
-        transaction: the transactional id. identity: its producer id and epoch. standing: member and offsets.
+        transaction: the transactional id. identity: its producer id and epoch. group_commit: member and offsets.
         until: the deadline, a time.monotonic() value. cap: the newest version to use.
     Raises:
         the broker's error that a partition is refused with. TimedOut.
     """
-    group, offsets = standing.group, standing.offsets
+    group, offsets = group_commit.group, group_commit.offsets
     ids: dict[str, bytes] = {}  # of each attempt, as in `committing`
 
     def most() -> int | None:
@@ -184,7 +184,7 @@ def committing_within(
         return TxnOffsetCommitRequestPartition(
             partition_index=key[1],
             committed_offset=offsets[key],
-            committed_leader_epoch=standing.epochs.get(key, -1),
+            committed_leader_epoch=group_commit.epochs.get(key, -1),
             committed_metadata="",
         )
 
@@ -199,9 +199,9 @@ def committing_within(
             group_id=group,
             producer_id=identity.producer_id,
             producer_epoch=identity.epoch,
-            generation_id_or_member_epoch=standing.generation if member else -1,
-            member_id=standing.member if member else "",
-            group_instance_id=standing.static_name if member else None,
+            generation_id_or_member_epoch=group_commit.generation if member else -1,
+            member_id=group_commit.member if member else "",
+            group_instance_id=group_commit.static_name if member else None,
             topics=topics,
         )
 

@@ -180,7 +180,7 @@ def listing(
         # a leader may learn late of a topic that other nodes know; one that they do not know either is gone
         problem = cluster.metadata.problem(why.topic) if why.topic is not None else None
         gone = time.monotonic() >= unknown and isinstance(problem, UnknownTopicOrPartition)
-        return verdict(why, passing=(UnknownServerError,), final=(UnknownTopicOrPartition,) if gone else ())
+        return verdict(why, transient=(UnknownServerError,), final=(UnknownTopicOrPartition,) if gone else ())
 
     try:
         yield from cluster.retrying(attempt, until, refresh=refresh, judge=judge)
@@ -192,7 +192,7 @@ def listing(
 
 
 def earliest_local(cluster: KafkaCluster, key: TopicPartition, until: float) -> Steps[int]:
-    """Return the first offset on the leader's own disk: what lies before is in remote storage. -1: the leader knows of no such thing."""
+    """Return the first offset on the leader's own disk; earlier records are in remote storage. -1: there is no remote storage."""
     conn = yield from cluster.to_leader(*key)(until)
     if wire.version_for(conn, ListOffsetsRequest) < _LOCAL_SINCE:
         return -1

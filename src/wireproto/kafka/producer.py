@@ -87,8 +87,8 @@ class KafkaProducer(BatchProducer):
         """Tell the router the number of partitions, and whether records without a key may stay with their partition."""
         topics = self._cluster.metadata.topics
         entry = topics.get(self.topic)
-        stay = entry is not None and self._router.stuck in self._sending.answering(entry)
-        self._router.know(len(entry.partitions) if entry is not None else 0, stay)
+        keep_sticky = entry is not None and self._router.sticky in self._sending.answering(entry)
+        self._router.know(len(entry.partitions) if entry is not None else 0, keep_sticky)
 
     def _portions(self, table: Columns, partition: int | None) -> list[tuple[int, Columns, KafkaRows | None]]:
         """Check rows, and group them by partition: (partition, table, which rows; None: all)."""
@@ -134,7 +134,7 @@ class KafkaProducer(BatchProducer):
             return partition_for_key(key, count)
         self._look_at_topics()  # the Appender does so when metadata changes, but not all records come by it
         with self._lock:
-            number = self._router.stay(size)
+            number = self._router.sticky_for(size)
             if number < 0:
                 number = self._sticky.pick(size, self._sending.answering(entry))
                 self._router.stick(number, self._sticky.lend())

@@ -95,20 +95,20 @@ class KafkaReader(AbandonedRole):
         Args:
             timeout: seconds to wait for a batch.
         Raises:
-            OffsetOutOfRange: the log does not hold the position (any more); seek to go on.
+            OffsetOutOfRange: the log does not hold the position (any more); seek to continue.
             ChecksumMismatch, DecompressionError, Malformed: a batch that cannot be decoded, with topic, partition and position
                 (`on_corrupt="skip"` passes them over).
-            DataLoss: the log was cut before the position, or its topic made again, and continues with other records; seek to go on
+            DataLoss: the log was cut before the position, or its topic made again, and continues with other records; seek to continue
                 (`diverges_at` says where). Closed, ConcurrentUse.
         """
-        before = self._fetcher.plan.handed
+        before = self._fetcher.plan.delivered
         try:
             with self._only:
                 return self._fetcher.poll(deadline_after(timeout))
         except WireprotoError:
             raise
         except BaseException:
-            self._fetcher.broken_off(before)
+            self._fetcher.undo_poll(before)
             raise
 
     def polling(self, timeout: float = 1.0) -> Steps[Batch | None]:

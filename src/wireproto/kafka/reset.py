@@ -129,6 +129,6 @@ class Resets:
         """Continue with a partition at `offset`, and log that."""
         before = cursor.position
         passed = f": {before} to {offset - 1} are passed over, unread" if offset > before else ""
-        text = "%s[%d]: offset %d is not there, it goes on at %d%s (%s)"
+        text = "%s[%d]: offset %d does not exist, reading continues at %d%s (%s)"
         self._cluster.log.warning(("gone", cursor.key), text, *cursor.key, before, offset, passed, why)
         self._plan.seek(cursor.key, offset)

@@ -1,4 +1,4 @@
-"""Sends batches in Produce requests, turns responses into verdicts, and finds leaders, connections and producer ids meanwhile.
+"""Sends batches in Produce requests, turns responses into verdicts, and finds leaders, connections and producer ids.
 
 The `Wire` of a `flow.sender.Sender`, and what belongs to it. One `KafkaSender` serves all producers of a client that have the same
 options: one producer id, one Produce a broker with batches of many topics and partitions. A second producer of the same topic is another
@@ -31,13 +31,13 @@ from .._codec import BriefLock, KafkaSendCore, OutBatch, Sent
 from .._net import Event, Mailbox
 from ..errors import BrokerError, Closed, OptionError, TimedOut, TransportError, WireprotoError
 from ..flow.alarm import Alarm
-from ..flow.queue import FreeStamp, Stamp
+from ..flow.queue import Sequencer, UnnumberedSequencer
 from ..flow.sender import FOREVER, Again, Refused, Sender, SendTimes, Split, StartOver, Stored, Verdict
 from ..net import retry
 from ..net.task import Steps, Task, after
 from . import outgoing, wire
 from .codes import DuplicateSequenceNumber, MessageTooLarge, NetworkError, RecordListTooLarge, error
-from .identity import NOBODY, Identity, ProducerState
+from .identity import NO_IDENTITY, Identity, ProducerState
 from .messages import ApiVersionsRequest, InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse
 from .metadata import NO_ID, Node
 from .outgoing import Key
@@ -57,7 +57,7 @@ ACKS = {"all": -1, "1": 1, "0": 0}
 UNKNOWN_PLACE = -2
 """Base offset of a batch that an earlier sending wrote, when the broker does not say where."""
 _UNSENT_LIMIT = 2 << 20
-_WARY = 5.0
+_MAY_THROTTLE = 5.0
 """Seconds after the end of a quota's pause for which a connection has one request in flight at a time."""
 _STRAGGLING = 0.01
 """Seconds for a thread that was about to send by a connection when that was retired."""
@@ -136,7 +136,7 @@ def numbering(cluster: KafkaCluster, until: float) -> Steps[Identity]:
 class KafkaSender(KafkaSendCore):
     """Sends the batches of all producers with the same options; see the module.
 
-    Where a batch goes (`target`, `crowded`), that it is sent (`transmit`), and that it is stored, is in the core where nothing has changed
+    The core has `target`, `congested` and `transmit`, and notes what is stored, where nothing has changed
     since the batch before.
 
     Attributes:
@@ -164,7 +164,7 @@ class KafkaSender(KafkaSendCore):
         self._waits = retry.Waits(_AGAIN)
         self._looked_at = time.monotonic()
         self._owners: dict[str, weakref.ref[BatchProducer]] = {}
-        self._nobody, self._event = NOBODY, Event
+        self._no_identity, self._event = NO_IDENTITY, Event
         self._template: dict[Key, ProduceTemplate] = {}
         self._unresponsive = UnresponsiveLeaders()
         self._unanswered = self._unresponsive.unanswered
@@ -179,10 +179,10 @@ class KafkaSender(KafkaSendCore):
         self._box = Mailbox(cluster.loop, self._replied, prompt=self._replied_well)
         self._state = state
         self.idempotent = self._state is not None
-        stamp: Stamp = self._state if self._state is not None else FreeStamp()
+        sequencer: Sequencer = self._state if self._state is not None else UnnumberedSequencer()
         pace = SendTimes(linger=options.linger, delivery_timeout=options.delivery_timeout)
         self._alarm = Alarm(cluster.loop, lambda: self.core.tick())
-        self.core = Sender(self, stamp, pace, self._make_batch, self._alarm.set, time.monotonic, cluster.log)
+        self.core = Sender(self, sequencer, pace, self._make_batch, self._alarm.set, time.monotonic, cluster.log)
 
     def join(self, producer: BatchProducer) -> bool:
         """Serve this producer too; False: there is a producer of its topic here already."""
@@ -253,10 +253,10 @@ class KafkaSender(KafkaSendCore):
         muted: float = conn.context.muted_until
         return None if muted and muted > time.monotonic() else conn
 
-    def _wary(self, link: Connection) -> bool:
+    def _may_throttle(self, link: Connection) -> bool:
         """Return whether the response in flight may throttle the connection: what is sent behind it would wait there, and time out."""
         muted: float = link.context.muted_until
-        return bool(link.pending) and time.monotonic() < muted + _WARY
+        return bool(link.pending) and time.monotonic() < muted + _MAY_THROTTLE
 
     def requests(self, link: Connection, batches: list[OutBatch]) -> Iterable[list[OutBatch]]:
         """Split the batches for one node into requests."""
@@ -306,8 +306,8 @@ class KafkaSender(KafkaSendCore):
         if self._acks:
             names = {topic_id if version >= outgoing.BY_ID else topic: topic for topic, topic_id in ids.items()}
             timeout_at = now + self._reply_timeout
-            matter = batches, names, None, [batch.attempts for batch in batches]
-            wire.submit(link, request, mailbox=self._box, timeout_at=timeout_at, version=version, matter=matter)
+            caller_data = batches, names, None, [batch.attempts for batch in batches]
+            wire.submit(link, request, mailbox=self._box, timeout_at=timeout_at, version=version, caller_data=caller_data)
             for batch in batches:
                 self._unresponsive.sent(link, batch.key)
         else:
@@ -339,7 +339,7 @@ class KafkaSender(KafkaSendCore):
     def _read_well(self, call: Call) -> bool:
         """Do as `_replied_well` does, where the response is not the usual one; False: it is left to `_replied`."""
         sent: Sent = call.context
-        batches, names, _, _ = sent.matter
+        batches, names, _, _ = sent.caller_data
         try:
             reply: ProduceResponse = wire.result(call)
         except WireprotoError:
@@ -358,7 +358,7 @@ class KafkaSender(KafkaSendCore):
     def _replied(self, call: Call) -> None:
         """Settle the batches of a finished Produce."""
         sent: Sent = call.context
-        batches, names, _, sendings = sent.matter
+        batches, names, _, sendings = sent.caller_data
         # a batch whose sending was interrupted by a signal may have been sent again: then only that sending counts
         ours = [batch for batch, sending in zip(batches, sendings, strict=True) if batch.attempts == sending]
         try:
@@ -449,12 +449,12 @@ class KafkaSender(KafkaSendCore):
         if self._unresponsive.silent.keys() - before.keys():
             self._stalled()
         for link, keys in self._unresponsive.silent.items():
-            flying: set[Key] = self.core.flying(keys)
-            moved = next((key for key in flying if self._led_elsewhere(key, link)), None)
+            moving: set[Key] = self.core.keys_in_flight(keys)
+            moved = next((key for key in moving if self._led_elsewhere(key, link)), None)
             if moved is not None:
-                link.close(f"it keeps silent, and another node leads {moved[0]}[{moved[1]}]")
+                link.close(f"it does not answer, and another node leads {moved[0]}[{moved[1]}]")
             else:
-                self._look(topic for topic, _ in flying)
+                self._look(topic for topic, _ in moving)
         if waiting and not self._watching:
             self._watching = True
             self._watcher.set(now + LOOK_EVERY)
@@ -508,7 +508,7 @@ class KafkaSender(KafkaSendCore):
         self._look(topic for topic, _ in self._blind)
 
     def _look(self, topics: Iterable[str]) -> None:
-        """Look up leaders, by one request at a time: topics that are wanted meanwhile are asked for together."""
+        """Look up leaders with one request at a time; topics that are requested during it share the next one."""
         self._stale.update(topics)
         if self._stale and not self._looking:
             asked, self._stale, self._looking = self._stale, set(), True
@@ -597,8 +597,8 @@ class KafkaSender(KafkaSendCore):
     def _trouble(self, why: Exception, keys: set[Key]) -> None:
         """Try again after a pause, or fail the records of these partitions; another node may lead by then."""
         if isinstance(why, WireprotoError):
-            self.core.met(keys, why)
-            if retry.verdict(why, passing=(TimedOut,)) is retry.Verdict.NEVER:
+            self.core.note_error(keys, why)
+            if retry.verdict(why, transient=(TimedOut,)) is retry.Verdict.NEVER:
                 self.core.abandon(lambda batch: batch.key in keys, why)
         self._soon(self._again, keys, pause=self._waits.next())
 

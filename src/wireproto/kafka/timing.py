@@ -1,4 +1,4 @@
-"""Finds where a time lies in a partition, by the timestamps of the records.
+"""Finds the offset of a time in a partition, by the timestamps of the records.
 
 Brokers find the first entry of a log that is as late as a time, and transaction markers are entries, with the time at which the
 transaction ended: where records have older timestamps than that, as after a backfill, a marker is found in their place, and no response

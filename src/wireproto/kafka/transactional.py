@@ -24,7 +24,7 @@ from ..errors import WireprotoError
 from ..flow.sender import Again, Refused, Verdict
 from ..net.task import Steps, Task, after
 from .codes import InvalidProducerEpoch, OutOfOrderSequenceNumber, error
-from .identity import NOBODY, ProducerState
+from .identity import NO_IDENTITY, ProducerState
 from .produce_template import ProduceTemplate
 from .producer import KafkaProducer
 from .sending import KafkaSender
@@ -111,7 +111,7 @@ class TransactionSender(KafkaSender):
         turn = self._work.open_turn()
         key: Any = queue.key
         owner = self.owner(key[0])
-        batch = TransactionBatch(queue, serial, now, self._make_builder(), Event(self._loop), owner, NOBODY)
+        batch = TransactionBatch(queue, serial, now, self._make_builder(), Event(self._loop), owner, NO_IDENTITY)
         batch.turn = turn
         return batch
 
@@ -162,7 +162,7 @@ class TransactionSender(KafkaSender):
                 return Again(problem)  # the batch before it is still in flight
             if problem.starts_over:
                 if isinstance(problem, InvalidProducerEpoch):
-                    problem.text += "; the transaction took longer than transaction_timeout, or another program goes on under its name"
+                    problem.text += "; the transaction took longer than transaction_timeout, or another program uses its transactional name"
                 return Refused(problem.with_context(partition=batch.key[1]))
         return super()._verdict(batch, answer, nodes, version)
 
@@ -229,7 +229,7 @@ class TransactionProducer(KafkaProducer):
     def opening_at(
         cls, sending: TransactionSender, cluster: KafkaCluster, topic: str, options: KafkaOptions, timeout: float
     ) -> Steps[KafkaProducer]:
-        """Return the topic's producer at this sender: the one that another thread has made meanwhile, or a new one."""
+        """Return the topic's producer at this sender: one that another thread has just made, or a new one."""
         yield from cluster.looking_up(topic, cluster.deadline(timeout), create=options.auto_create)
         made = cls(cluster, topic, options, sending)
         while not sending.join(made):

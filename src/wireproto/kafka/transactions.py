@@ -44,7 +44,7 @@ from ..net.retry import Policy, Verdict, Waits, verdict
 from ..net.task import Steps, fresh
 from . import wire
 from .codes import ConcurrentTransactions, InvalidProducerIdMapping, error
-from .identity import NOBODY, Identity, ProducerState
+from .identity import NO_IDENTITY, Identity, ProducerState
 from .messages import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
@@ -52,7 +52,7 @@ from .messages import (
     DescribeTransactionsRequest,
     ProduceRequest,
 )
-from .offsets import Standing, committing_within
+from .offsets import GroupCommit, committing_within
 from .outgoing import Key
 from .producer import KafkaProducer
 from .routing import TRANSACTION
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 __all__ = ["Identity", "KafkaTransactions", "OpenTransaction"]
 
 _FOREVER = float("inf")
-_LANDING = Policy(first=0.001, factor=2.0, ceiling=0.02, jitter=0.0)
+_DRAIN_POLL = Policy(first=0.001, factor=2.0, ceiling=0.02, jitter=0.0)
 """Poll interval while batches that were sent drain."""
 _ADD_CAP = 3
 """The newest version of AddPartitionsToTxn for clients; later ones are for brokers."""
@@ -91,7 +91,7 @@ class KafkaTransactions(Transactions[KafkaProducer]):
         self._numbers = ProducerState.of_transactions(identity, options.max_in_flight)
         self.name = name
         self.sending = TransactionSender(cluster, options, self, self._numbers)
-        self._positions: list[tuple[KafkaConsumer, Standing]] = []
+        self._positions: list[tuple[KafkaConsumer, GroupCommit]] = []
         self._began = 0.0
         super().__init__(cluster, name, options.timeout, self.sending.core.lock)
         self.topics = TopicsProducer(lambda topic, timeout: cluster.drive(self.producing(topic, timeout), _FOREVER))
@@ -221,11 +221,11 @@ class KafkaTransactions(Transactions[KafkaProducer]):
                 automatically.
         """
         try:
-            standing = consumer.standing(positions)
+            group_commit = consumer.group_commit(positions)
         except Revoked as why:
             turn.fails(why)  # its records will be made again from what another member, or a later poll of this one, reads
             raise turn.lost("the transaction has to be rolled back") from why
-        if not standing.offsets:
+        if not group_commit.offsets:
             return
         sending = self.sending
         sending.started = True
@@ -233,11 +233,11 @@ class KafkaTransactions(Transactions[KafkaProducer]):
             if not sending.joins:
                 identity = self._numbers.identity
                 adding = AddOffsetsToTxnRequest(
-                    transactional_id=self.name, producer_id=identity.producer_id, producer_epoch=identity.epoch, group_id=standing.group
+                    transactional_id=self.name, producer_id=identity.producer_id, producer_epoch=identity.epoch, group_id=group_commit.group
                 )
                 yield from self._asking(adding, deadline)
             cap = None if sending.joins else _OFFSETS_CAP
-            yield from committing_within(self.cluster, self.name, self._numbers.identity, standing, deadline, cap=cap)
+            yield from committing_within(self.cluster, self.name, self._numbers.identity, group_commit, deadline, cap=cap)
         except UsageError:
             raise
         except WireprotoError as why:
@@ -245,7 +245,7 @@ class KafkaTransactions(Transactions[KafkaProducer]):
             if isinstance(why, TimedOut):
                 raise
             raise turn.lost("the positions were refused, and the transaction has to be rolled back") from why
-        self._positions.append((consumer, standing))
+        self._positions.append((consumer, group_commit))
 
     # --- the end ---
 
@@ -270,14 +270,14 @@ class KafkaTransactions(Transactions[KafkaProducer]):
         core = self.sending.core
         left = core.unsettled(_any)
         keys = {batch.key for batch in left}
-        if any(batch.identity is not NOBODY for batch in left):
+        if any(batch.identity is not NO_IDENTITY for batch in left):
             self.sending.started = True  # it has its sequence, and a signal handler kept it here: only a new epoch restarts sequences
         core.abandon(_any, why)
         joining = self.sending.joining
         if joining is not None and not (yield joining, deadline):
             raise TimedOut("the coordinator has not confirmed in time which partitions are in the transaction")
-        waits = Waits(_LANDING)
-        while core.flying(keys):
+        waits = Waits(_DRAIN_POLL)
+        while core.keys_in_flight(keys):
             if time.monotonic() >= deadline:
                 raise TimedOut("partition leaders have not answered the requests in flight in time")
             yield min(time.monotonic() + waits.next(), deadline)
@@ -306,8 +306,8 @@ class KafkaTransactions(Transactions[KafkaProducer]):
         elif not commit:
             yield from self._renewing(_FOREVER)
         if commit:
-            for consumer, standing in self._positions:
-                consumer.stored(standing)
+            for consumer, group_commit in self._positions:
+                consumer.stored(group_commit)
 
     def _ended_otherwise(self, turn: Transaction[KafkaProducer], why: BrokerError, commit: bool) -> Steps[None]:
         """Find out what it means that the coordinator had ended the transaction, or does not know it.

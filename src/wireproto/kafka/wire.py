@@ -154,21 +154,21 @@ def submit(
     mailbox: Mailbox | None = None,
     timeout_at: float | None = None,
     version: int | None = None,
-    matter: Any = None,
+    caller_data: Any = None,
 ) -> Call:
     """Send a request without waiting; `result` reads the finished call.
 
     Args:
         mailbox: takes the call when it is finished; None: it is waited for. timeout_at: when it fails with TimedOut, a time.monotonic()
             value.
-        version: to speak; None takes the newest agreed one. matter: kept in the call's context.
+        version: to speak; None takes the newest agreed one. caller_data: kept in the call's context.
     """
     agreed: Agreed = conn.context
     if version is None:
         version = version_for(conn, message)
     token = conn.next_token()
     parts = frame(message, version, token, agreed.client_id)
-    return conn.submit(token, parts, mailbox, timeout_at, Sent(message.RESPONSE, version, matter))
+    return conn.submit(token, parts, mailbox, timeout_at, Sent(message.RESPONSE, version, caller_data))
 
 
 def result(call: Call) -> Any:

@@ -26,7 +26,7 @@ from .tls import TlsOptions
 
 SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 _hints: dict[type[Any], Mapping[str, Any]] = {}
 
 
@@ -232,7 +232,7 @@ def convert(name: str, value: Any, kind: Any) -> Any:
 
 def _scalar(name: str, value: Any, kind: Any) -> Any:
     if kind is bool:
-        truth = TRUTH.get(value.lower()) if isinstance(value, str) else value
+        truth = BOOLEANS.get(value.lower()) if isinstance(value, str) else value
         if isinstance(truth, bool):
             return truth
         raise OptionError(f"{name} is true or false, not {value!r}")

@@ -41,16 +41,16 @@ class Pool:
         tasks: the client's.
         opening: steps that make a connection which is ready for requests, and close it if they fail; they keep a deadline of their own.
         policy: the back-off between attempts to dial an address.
-        worn: whether an open connection is not to be used for new requests any more. Once another one has replaced it, it is closed as
+        expiring: whether an open connection is not to be used for new requests any more. Once another one has replaced it, it is closed as
             soon as it has no request under way.
     """
 
     def __init__(
-        self, tasks: Tasks, opening: Opening, *, policy: Policy = RECONNECT, worn: Callable[[Connection], bool] | None = None
+        self, tasks: Tasks, opening: Opening, *, policy: Policy = RECONNECT, expiring: Callable[[Connection], bool] | None = None
     ) -> None:
         self._tasks = tasks
         self._opening = opening
-        self._worn = worn
+        self._expiring = expiring
         self._policy = policy
         self._open: dict[Key, Connection] = {}
         self._progress: dict[Key, Progress] = {}
@@ -105,7 +105,7 @@ class Pool:
     def peek(self, address: Address, purpose: str = "main") -> Connection | None:
         """Return the open connection, or None; never dials."""
         conn = self._open.get((address, purpose))
-        if conn is None or conn.closed or (self._worn is not None and self._worn(conn)):
+        if conn is None or conn.closed or (self._expiring is not None and self._expiring(conn)):
             return None
         return conn
 
@@ -173,16 +173,16 @@ class Pool:
             self._let_end(before)
         return conn
 
-    def _let_end(self, worn: Connection) -> None:
+    def _let_end(self, expiring: Connection) -> None:
         """Close a replaced connection after `BRIEF` seconds, or once it is idle: a caller that has just got it may be about to use it."""
         with suppress(Closed):
-            worn.loop.call_at(time.monotonic() + BRIEF, self._end, worn)
+            expiring.loop.call_at(time.monotonic() + BRIEF, self._end, expiring)
 
-    def _end(self, worn: Connection) -> None:
-        if worn.pending or worn.unsent:
-            self._let_end(worn)
+    def _end(self, expiring: Connection) -> None:
+        if expiring.pending or expiring.unsent:
+            self._let_end(expiring)
         else:
-            worn.close("another one has taken its place")
+            expiring.close("another one has taken its place")
 
     def _back_off(self, address: Address, until: float) -> tuple[float, TransportError | None]:
         """Return when to begin dialling, as a `time.monotonic()` value, and the last failure.

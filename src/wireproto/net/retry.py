@@ -40,20 +40,20 @@ class Verdict(Enum):
     NEVER = "never"
 
 
-def verdict(error: BaseException, *, brief: bool = False, passing: Kinds = (), final: Kinds = ()) -> Verdict:
+def verdict(error: BaseException, *, brief: bool = False, transient: Kinds = (), final: Kinds = ()) -> Verdict:
     """Judge when a request that failed with `error` may be sent again.
 
     Args:
         error: what it failed with.
         brief: retry where only a look-up may help; the caller counts these retries.
-        passing: error classes that are retried here, whatever their facts; TimedOut where an attempt had a shorter deadline of its own.
+        transient: error classes that are retried here, whatever their facts; TimedOut where an attempt had a shorter deadline of its own.
         final: error classes that are never retried here.
     """
     if not isinstance(error, WireprotoError) or error.fenced or isinstance(error, final):
         return Verdict.NEVER
     if error.retriable and error.moved:
         return Verdict.NOW
-    if error.retriable or isinstance(error, passing) or (brief and error.refresh):
+    if error.retriable or isinstance(error, transient) or (brief and error.refresh):
         return Verdict.REFRESH if error.refresh else Verdict.LATER
     return Verdict.NEVER
 

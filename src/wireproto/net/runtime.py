@@ -117,7 +117,7 @@ class Runtime(Generic[Options]):
     """Largest frame accepted, in bytes."""
     served_by_handshake: ClassVar[bool] = True
     """Whether a successful handshake proves that the server serves this client (see `reached`)."""
-    worn: Callable[[Connection], bool] | None = None
+    expiring: Callable[[Connection], bool] | None = None
     """See `Pool`."""
 
     def __init__(self, options: Options, *, name: str = "") -> None:
@@ -135,7 +135,7 @@ class Runtime(Generic[Options]):
         self.reached = False
         self._contexts = Contexts(self._tls) if self._tls is not None else None
         self.tasks = Tasks(self.loop)
-        self.pool = Pool(self.tasks, self.opening, worn=self.worn)
+        self.pool = Pool(self.tasks, self.opening, expiring=self.expiring)
 
     def opening(
         self,
@@ -368,7 +368,7 @@ class ClientBase(Closing, Generic[Cluster]):
         """Do what a close has to wait for after the roles are closed, such as ending a session. Steps."""
         yield from ()
 
-    def told_by(self, call_soon: Callable[..., object]) -> None:
+    def call_back_by(self, call_soon: Callable[..., object]) -> None:
         """Note that an event loop runs this client: user callbacks are to be called by ``call_soon(callback, …)``."""
 
     topic = ""

@@ -2,15 +2,15 @@
 
 One ACK names many entries, of a batch the set of those messages that are still wanted. Only `settling` waits for the answers.
 
-    ack ── owed (`unacked`), and in the next group ── `interval` is over, the group has `MOST` entries, or `send` is called: ACK
+    ack ── unconfirmed (`unacked`), and in the next group ── `interval` is over, the group has `MOST` entries, or `send` is called: ACK
         ── answered: done ── refused for a passing reason: sent again, for `retry_timeout` seconds ── refused: an error, and redelivered
-        ── its consumer is gone: what is owed goes to the next one, before that is granted permits
+        ── its consumer is gone: what is unconfirmed goes to the next one, before that is granted permits
 
-An acknowledgement is owed from `ack` until the broker has answered it. What is owed when a consumer is lost may be redelivered: the worker
-passes it over, wherever its entry comes from.
+An acknowledgement is unconfirmed from `ack` until the broker has answered it. What is unconfirmed when a consumer is lost may be
+redelivered: the worker passes it over, wherever its entry comes from.
 
 Belongs to the worker's thread, except `send`, which the timer of the I/O thread calls, too; it never waits. Where a signal handler raises
-in `send`, what was taken for a group and not sent is owed all the same; `doubt` makes the next `send` send all of that.
+in `send`, what was taken for a group and not sent is unconfirmed all the same; `doubt` makes the next `send` send all of that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from . import PulsarApi_pb2 as api
 from .acks import words
 from .codes import ConsumerNotFound
 from .frames import encode, message_id, reply_body
-from .unacked import InHand, Unacked
+from .unacked import HeldEntry, Unacked
 
 if TYPE_CHECKING:
     from wireproto._net import Loop
@@ -53,7 +53,7 @@ class Group:
 
     part: PartitionConsumer
     consumer: int
-    entries: list[tuple[InHand, set[int]]]
+    entries: list[tuple[HeldEntry, set[int]]]
 
 
 class Acking:
@@ -80,7 +80,7 @@ class Acking:
         self._hands = hands
         self.groups = AckGroups(loop, interval, self.send)
         self._retry_timeout = retry_timeout
-        self.waiting: dict[InHand, None] = {}
+        self.waiting: dict[HeldEntry, None] = {}
         self.doubt = False
         self._asked: dict[Call, None] = {}
         self._refused: dict[int, tuple[float, int]] = {}  # by partition: since when, and how often
@@ -102,7 +102,7 @@ class Acking:
         """Send what waits, for partitions that are open; for others it is sent to the next consumer."""
         try:
             if self.doubt:
-                self.waiting.update(dict.fromkeys(self._owing()))
+                self.waiting.update(dict.fromkeys(self._unconfirmed()))
                 self.doubt = False
             self._send()
         except BaseException:
@@ -110,27 +110,27 @@ class Acking:
             raise
 
     def _send(self) -> None:
-        groups: dict[PartitionConsumer, list[tuple[InHand, set[int]]]] = {}
+        groups: dict[PartitionConsumer, list[tuple[HeldEntry, set[int]]]] = {}
         while self.waiting:
             try:
                 entry, _ = self.waiting.popitem()  # what is done from here on waits for the next group
             except KeyError:  # the other thread was quicker
                 break
-            owed = entry.owed.copy()
-            if owed:
-                groups.setdefault(entry.part, []).append((entry, owed))
+            unconfirmed = entry.unconfirmed.copy()
+            if unconfirmed:
+                groups.setdefault(entry.part, []).append((entry, unconfirmed))
         for part, entries in groups.items():
             entries.reverse()  # oldest first
             for at in range(0, len(entries), MOST):
                 self._submit(part, entries[at : at + MOST])
 
-    def _submit(self, part: PartitionConsumer, entries: list[tuple[InHand, set[int]]]) -> None:
+    def _submit(self, part: PartitionConsumer, entries: list[tuple[HeldEntry, set[int]]]) -> None:
         conn, consumer = part.conn, part.id
         if conn is None:
             return
         command = api.CommandAck(consumer_id=consumer, ack_type=api.CommandAck.Individual, request_id=conn.next_token())
         for entry, _ in entries:
-            wanted = entry.wanted.copy()  # what was done since `owed` was copied is acknowledged twice
+            wanted = entry.wanted.copy()  # what was done since `unconfirmed` was copied is acknowledged twice
             data = command.message_id.add(ledgerId=entry.key[0], entryId=entry.key[1])
             if wanted:
                 data.batch_size = entry.size
@@ -147,7 +147,7 @@ class Acking:
             pass  # the connection is lost
 
     def ready(self, part: PartitionConsumer) -> None:
-        """Send what is owed to the new consumer of a partition: the one before may not have received it.
+        """Send what is unconfirmed to the new consumer of a partition: the one before may not have received it.
 
         Args:
             part: the partition, open and not granted permits yet.
@@ -156,8 +156,8 @@ class Acking:
             call.cancel()
             self._asked.pop(call, None)
         hand = self._hands.get(part.partition)
-        if hand is not None and hand.owing:
-            self.waiting.update(dict.fromkeys(hand.owing.values()))
+        if hand is not None and hand.unconfirmed:
+            self.waiting.update(dict.fromkeys(hand.unconfirmed.values()))
             self.send()
 
     def answered(self, call: Call) -> None:
@@ -210,11 +210,11 @@ class Acking:
         self.waiting.update(dict.fromkeys(entry for entry, _ in group.entries))
         self.send()
 
-    def _owing(self) -> list[InHand]:
-        return [entry for hand in list(self._hands.values()) for entry in list(hand.owing.values())]
+    def _unconfirmed(self) -> list[HeldEntry]:
+        return [entry for hand in list(self._hands.values()) for entry in list(hand.unconfirmed.values())]
 
     def settling(self, deadline: float, alone: Callable[[], bool]) -> Steps[None]:
-        """Send what is owed until all of it is answered. Steps.
+        """Send what is unconfirmed until all of it is answered. Steps.
 
         Args:
             deadline: as `time.monotonic()`.
@@ -223,36 +223,36 @@ class Acking:
         Raises:
             TimedOut: names the messages that may be redelivered. Else why one was refused, or why a partition is not open.
         """
-        while owing := self._owing():
+        while unconfirmed := self._unconfirmed():
             if not alone():
                 self.send()
                 if all(call.done for call in list(self._asked)):
-                    if unsent := [entry for entry in owing if not entry.part.open]:
+                    if unsent := [entry for entry in unconfirmed if not entry.part.open]:
                         raise self._late(unsent)
                     return
                 yield min(deadline, time.monotonic() + LOOKS)
                 if time.monotonic() >= deadline:
-                    raise self._late(owing)
+                    raise self._late(unconfirmed)
                 continue
-            part = next((entry.part for entry in owing if not entry.part.open), None)
+            part = next((entry.part for entry in unconfirmed if not entry.part.open), None)
             if part is not None:
                 try:
                     yield from self._stream.attached(part, deadline)
                 except WireprotoError as why:
-                    why.text += f"; acks not sent: {_names(part, [(entry, entry.owed) for entry in owing])}"
+                    why.text += f"; acks not sent: {_names(part, [(entry, entry.unconfirmed) for entry in unconfirmed])}"
                     raise
             self.send()
             if not (yield from self._stream.more(deadline)):
-                raise self._late(owing)
+                raise self._late(unconfirmed)
         self.groups.raise_failure()
 
-    def _late(self, owing: Collection[InHand]) -> TimedOut:
-        first = next(iter(owing)).part
-        names = _names(first, [(entry, entry.owed) for entry in owing])
+    def _late(self, unconfirmed: Collection[HeldEntry]) -> TimedOut:
+        first = next(iter(unconfirmed)).part
+        names = _names(first, [(entry, entry.unconfirmed) for entry in unconfirmed])
         return TimedOut(f"no answer to acks, so that these may come again: {names}", topic=first.topic)
 
 
-def _names(part: PartitionConsumer, entries: Collection[tuple[InHand, set[int]]]) -> str:
+def _names(part: PartitionConsumer, entries: Collection[tuple[HeldEntry, set[int]]]) -> str:
     """Format the ids of messages, ledger:entry:index."""
     found = [f"{entry.key[0]}:{entry.key[1]}:{index}" for entry, indexes in entries for index in sorted(indexes)]
     return ", ".join(found[:SHOWN]) + (f" and {len(found) - SHOWN} more" if len(found) > SHOWN else "")

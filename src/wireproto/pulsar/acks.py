@@ -124,7 +124,7 @@ class Log:
         """Return whether another member has acknowledged, up to `mark`, what was handed out here and not committed."""
         return self.first is not None and mark >= self.first
 
-    def stands(self, mark: tuple[int, int], now: float) -> None:
+    def set_mark_delete(self, mark: tuple[int, int], now: float) -> None:
         """Note the mark-delete position that the broker answered; `now` as `time.monotonic()`."""
         self.marks = deque(one for one in self.marks if one[1] <= mark)
         self._acknowledged(mark, now)

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from wireproto import arguments
 from wireproto.errors import OptionError, WireprotoError
-from wireproto.flow.beside import each, whole
+from wireproto.flow.fan_out import each, whole
 from wireproto.flow.lost_answer import LostAnswer
 from wireproto.net.closing import Closing
 from wireproto.net.task import Steps, operation, steps
@@ -371,7 +371,7 @@ class PulsarAdmin(Closing):
             OptionError: the client has no admin URL. TopicNotFound: there is no such namespace. TimedOut: no answer in time.
         """
         _check_namespace(namespace)
-        arguments.truth("enabled", enabled)
+        arguments.boolean("enabled", enabled)
         tenant, _, name = namespace.partition("/")
         path = f"namespaces/{quote(tenant, safe='')}/{quote(name, safe='')}/deduplication"
         yield from self._http.call("POST", path, deadline_after(timeout), enabled)
@@ -421,7 +421,7 @@ class PulsarAdmin(Closing):
             TimedOut: not all have ended. NotAllowedError: the cluster has no transactions. AuthError: a coordinator refuses the
                 credentials.
         """
-        arguments.truth("commit", commit)
+        arguments.boolean("commit", commit)
         from .coordinators import OVER, Coordinators
 
         deadline, coordinators = deadline_after(timeout), Coordinators(self._cluster)

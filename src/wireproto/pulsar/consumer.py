@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from wireproto._codec import decode_pulsar
 from wireproto.errors import OptionError, Revoked, TransportError, UsageError, WireprotoError
-from wireproto.flow.parting import PartingRole
+from wireproto.flow.closing_role import ClosingRole
 from wireproto.flow.resolve import Request, all_assigned, named, shown
 from wireproto.net.task import NEVER, Steps, operation, steps
 from wireproto.position import AtTime, Earliest, Latest, MessageId, Position, TopicPartition, Where, places
@@ -55,7 +55,7 @@ SOON = 1.0
 """Seconds that an automatic commit may take beside a poll's own."""
 
 
-class PulsarConsumer(PartingRole):
+class PulsarConsumer(ClosingRole):
     """Member of a subscription; made by `client.consumer`.
 
     Each call raises Closed when the consumer or its client was closed, and ConcurrentUse when another thread is in a call.
@@ -223,13 +223,13 @@ class PulsarConsumer(PartingRole):
         now = time.monotonic()
         if self._log(part.owner).moved_back(mark, None if closed else now):
             self._begin_anew(part)
-        self._log(part.owner).stands(mark, now)
+        self._log(part.owner).set_mark_delete(mark, now)
 
     def _marked(self, part: PartitionConsumer, mark: Place) -> None:
         """Note the mark-delete position of a partition as this member becomes active."""
         log = self._log(part.owner)
         if log.acked is None or mark > log.acked:
-            log.stands(mark, time.monotonic())
+            log.set_mark_delete(mark, time.monotonic())
 
     def _begin_anew(self, part: PartitionConsumer) -> None:
         log = self._log(part.owner)
@@ -600,7 +600,7 @@ class PulsarConsumer(PartingRole):
             log, before = self._in_work
             log.handed = before if log.handed is not None else None
 
-    def _parting(self, deadline: float) -> Steps[None]:
+    def _closing_steps(self, deadline: float) -> Steps[None]:
         """Leave the subscription; with `auto_commit` what poll returned is committed first, except for a batch whose work failed."""
         problem: Exception | None = None
         try:

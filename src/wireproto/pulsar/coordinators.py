@@ -183,8 +183,8 @@ class Coordinators:
 
 def _passing() -> Callable[[WireprotoError], Verdict]:
     """Return a judge of errors for what may be repeated: a coordinator that is starting answers UnknownError, too."""
-    return briefly(passing=(TimedOut, UnknownError), final=_FINAL)
+    return briefly(transient=(TimedOut, UnknownError), final=_FINAL)
 
 
 def _ending(error: WireprotoError) -> Verdict:
-    return verdict(error, passing=(WireprotoError,), final=_FINAL)
+    return verdict(error, transient=(WireprotoError,), final=_FINAL)

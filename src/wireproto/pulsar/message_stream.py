@@ -51,7 +51,7 @@ MESSAGE = 9
 GATHER_FRAMES = 256
 GATHER_BYTES = 1 << 20
 """Most frames and bytes of one partition that are handed out together."""
-TOLD = 5.0
+ACTIVE_STATE_TIMEOUT = 5.0
 """Seconds that a broker may take to inform a failover consumer whether it is active; it waits a second itself by default."""
 ENOUGH = 5.0
 """Seconds in which a partition has to be opened where an attempt has failed, before a role begins with the others: brokers take some to
@@ -158,7 +158,7 @@ class MessageStream:
         """
         parts = list(self.parts if parts is None else parts)
         for part in parts:
-            self.tend(part)
+            self.keep_subscribed(part)
         others = any(part.open or part.cursor.done for part in self.parts if part not in parts)
         begin = time.monotonic()
         most = begin + (deadline - begin) * MOST
@@ -180,7 +180,7 @@ class MessageStream:
         text = "%s[%d]: it cannot be opened now, and is read as soon as it can: %s"
         self._cluster.log.warning(("left behind", part.name), text, *part.owner, why)
 
-    def tend(self, part: PartitionConsumer) -> None:
+    def keep_subscribed(self, part: PartitionConsumer) -> None:
         """Keep a partition subscribed from now on."""
         self._still_open()
         part.subscription_task = self._subscriber.begin(part)
@@ -276,7 +276,7 @@ class MessageStream:
             part.queued = part in self._ready
 
     def take_back(self) -> bool:
-        """Undo a poll that a signal handler broke into: frames that `next` returned were not handed out, and are returned again.
+        """Undo a poll that a signal handler interrupted: `next` returns the same frames again, since the user did not receive them.
 
         Returns:
             whether there were any.
@@ -285,7 +285,7 @@ class MessageStream:
         if poll is not None:
             poll.take_back()
             if poll.part.subscription_task is None and not poll.part.cursor.done:  # the poll had read it to its end
-                self.tend(poll.part)
+                self.keep_subscribed(poll.part)
         self._turn_to_all()
         for part in self.parts:
             part.flow()
@@ -387,7 +387,7 @@ class MessageStream:
         """Take in an event of a subscription."""
         if isinstance(item, GrownEvent):
             for number, name in item.names:
-                self.tend(self._add(item.topic, number, name, replace(self._given, initial=OLDEST, since=None)))
+                self.keep_subscribed(self._add(item.topic, number, name, replace(self._given, initial=OLDEST, since=None)))
             return
         part: PartitionConsumer = item.subscription_task.part
         if item.subscription_task is not part.subscription_task:
@@ -436,7 +436,7 @@ class MessageStream:
             return
         now = time.monotonic()
         few = not part.subscription_task.known and part.subscription_task.failures <= BRIEFLY
-        final = verdict(why, passing=(TimedOut,), brief=few) is Verdict.NEVER
+        final = verdict(why, transient=(TimedOut,), brief=few) is Verdict.NEVER
         part.refused_since = (part.refused_since or now) if final else None
         part.trouble = why
         beside = isinstance(why, WireprotoError) and why.refresh and any(one.open for one in self.parts)  # it holds up no others
@@ -479,7 +479,7 @@ class MessageStream:
             why it is not open at `deadline`. Else as `next`.
         """
         if part.subscription_task is None:
-            self.tend(part)
+            self.keep_subscribed(part)
         self._drain()
         while not part.open:
             if not (yield from self.more(deadline)):
@@ -588,7 +588,7 @@ class MessageStream:
         questions = {part: _Question(make(part)) for part in parts}
         for part in parts:
             if part.subscription_task is None:
-                self.tend(part)
+                self.keep_subscribed(part)
         try:
             while questions:
                 self._still_open()
@@ -660,7 +660,7 @@ class MessageStream:
     def settle(self, part: PartitionConsumer, deadline: float) -> Steps[None]:
         """Take in what has arrived; wait a moment for a failover consumer that was just attached to learn whether it is active. Steps."""
         self._drain()
-        until = min(deadline, time.monotonic() + TOLD)
+        until = min(deadline, time.monotonic() + ACTIVE_STATE_TIMEOUT)
         while not part.active_known and part.open and (yield from self.more(until)):
             pass
 

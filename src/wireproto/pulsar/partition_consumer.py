@@ -88,7 +88,7 @@ class PartitionConsumer(SubscriptionState):
         self.flow()
 
     def arrived(self, messages: int, size: int) -> None:
-        """Note that `messages` of `size` bytes were decoded; `left` follows as they are handed out."""
+        """Note that `messages` of `size` bytes were decoded; `left` decreases as the user receives them."""
         self.permits.measured(messages, size)
         if self.subscription_task is not None:
             self.subscription_task.made_progress = True
@@ -100,7 +100,7 @@ class PartitionConsumer(SubscriptionState):
             self.flow()
 
     def dropped(self, frames: list[bytes]) -> None:
-        """Count frames that are not handed out: the broker has counted them all the same. More is granted when this member is active."""
+        """Count frames that the user does not receive, because the broker counts them too. More is granted when this member is active."""
         if frames:
             _, facts = decode_pulsar(frames, topic=self.topic, partition=self.partition, check_crc=False, columns=())
             self.permits.handed(sum(fact.permits for fact in facts), sum(map(len, frames)))

@@ -295,10 +295,10 @@ class PartitionProducer:
             if steady:
                 self._waits.over()
             pause = 0.0 if steady else self._waits.next()
-        self._land(why)
+        self._lose_in_flight(why)
         self._reopen(pause)
 
-    def _land(self, why: Exception) -> None:
+    def _lose_in_flight(self, why: Exception) -> None:
         """Return all batches in flight to the queue, to be sent on the next link; in a transaction they fail."""
         trouble = why if isinstance(why, WireprotoError) else None
         with self._lock:
@@ -341,12 +341,12 @@ class PartitionProducer:
         """
         if isinstance(why, ProducerFenced) and self._producer_name and why.text.endswith(f"exclusive producer: {self._producer_name}"):
             return False
-        return verdict(why, passing=(WireprotoError,), final=FINAL) is Verdict.NEVER
+        return verdict(why, transient=(WireprotoError,), final=FINAL) is Verdict.NEVER
 
     def _meets(self, trouble: Exception) -> None:
         """Note the error that keeps what waits here from being sent."""
         with self._lock:
-            self._queue.meets(trouble, time.monotonic())
+            self._queue.note_error(trouble, time.monotonic())
 
     # -- what the broker says: see PulsarSender -----------------------------------------------------------------
 
@@ -411,10 +411,10 @@ class PartitionProducer:
             if self.link is not conn or self._queue.error is not None:
                 return
             self.link = None
-            self._queue.meets(why, time.monotonic())
+            self._queue.note_error(why, time.monotonic())
             pause = self._waits.next()
         self._close_at_broker(conn)
-        self._land(why)
+        self._lose_in_flight(why)
         self._reopen(pause)
 
     def closed_by_broker(self, conn: Connection) -> None:

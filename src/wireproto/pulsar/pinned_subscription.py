@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from wireproto.deadlines import deadline_after
 from wireproto.errors import OptionError
-from wireproto.flow.parting import PartingRole
+from wireproto.flow.closing_role import ClosingRole
 from wireproto.net.task import Steps, operation
 from wireproto.position import MessageId, Position, TopicPartition
 
@@ -29,7 +29,7 @@ WINDOW = 1 << 16
 """Bytes for the partitions' mailboxes; no messages come."""
 
 
-class PinnedSubscription(PartingRole):
+class PinnedSubscription(ClosingRole):
     """One subscription on every partition that `move` or `drop` named. Made by `PulsarClient.hold`."""
 
     def __init__(self, cluster: PulsarCluster, group: str, consumer_name: str | None = None) -> None:
@@ -109,6 +109,6 @@ class PinnedSubscription(PartingRole):
         for stream, _ in self._parts.values():
             stream.end()
 
-    def _parting(self, deadline: float) -> Steps[None]:
+    def _closing_steps(self, deadline: float) -> Steps[None]:
         for stream, _ in self._parts.values():
             yield from stream.closing(deadline)

@@ -32,7 +32,7 @@ class PollInProgress:
     seen: int
 
     def take_back(self) -> None:
-        """Undo the poll: nothing of it was handed out. Frames that the role has put back itself are in the queue already."""
+        """Undo the poll, since the user received nothing of it. Frames that the role has put back itself are in the queue already."""
         part = self.part
         if part.cursor is self.cursor:
             part.cursor.go_back(self.mark)

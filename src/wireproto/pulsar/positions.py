@@ -123,7 +123,7 @@ class Question:
             except WireprotoError as why:
                 pause = waits.next()
                 # the consumer of an earlier attempt of ours may still be open
-                if verdict(why, passing=(TimedOut, ConsumerBusy)) is Verdict.NEVER or time.monotonic() + pause >= until:
+                if verdict(why, transient=(TimedOut, ConsumerBusy)) is Verdict.NEVER or time.monotonic() + pause >= until:
                     raise
                 yield time.monotonic() + pause
             else:

@@ -168,8 +168,8 @@ class PulsarProducer(BatchProducer):
 
     def _turn(self) -> int:
         """Return the partition of a record without a key: the next one, once the batch of the records before was sent, full or not."""
-        stuck = self._router.stuck
-        if stuck == self._last_turn and not self._partitions[stuck].taking:
+        sticky = self._router.sticky
+        if sticky == self._last_turn and not self._partitions[sticky].taking:
             self._router.know(len(self._partitions), False)
         self._last_turn = number = self._router.of(None)
         return number
@@ -260,7 +260,7 @@ class PulsarProducer(BatchProducer):
         if self._growth is not None:
             self._growth.cancel(Closed("the producer was closed", topic=self.topic))
 
-    def _parting(self, deadline: float) -> Steps[None]:
+    def _closing_steps(self, deadline: float) -> Steps[None]:
         """Send CLOSE_PRODUCER to all brokers, then wait for the replies until the deadline; what a broker answers does not matter."""
         calls = [call for partition in [*self._partitions, *self._fresh] if (call := partition.part()) is not None]
         try:

@@ -38,8 +38,8 @@ from wireproto.errors import (
     TimedOut,
     WireprotoError,
 )
+from wireproto.flow.closing_role import ClosingRole
 from wireproto.flow.ended import ended_before, note_ended, refuse_ended, taken_away
-from wireproto.flow.parting import PartingRole
 from wireproto.net.retry import Policy
 from wireproto.net.task import NEVER, Steps, operation, quick
 from wireproto.position import MessageId
@@ -54,14 +54,14 @@ from .frames import encode, encrypted, message_id
 from .message_stream import MessageStream
 from .partition_consumer import PartitionConsumer
 from .subscription import KEY_SHARED, SHARED, Subscription
-from .unacked import InHand, Key, Unacked
+from .unacked import HeldEntry, Key, Unacked
 
 if TYPE_CHECKING:
     from .acking_transaction import AckingTransaction
     from .cluster import PulsarCluster
     from .options import PulsarOptions
 
-Item = tuple[Any, int, InHand, int]
+Item = tuple[Any, int, HeldEntry, int]
 """A message that waits to be handed out, or was: record, attempt, entry and index."""
 
 UNREADABLE = Policy(first=1.0, factor=2.0, ceiling=60.0, jitter=0.2)
@@ -70,7 +70,7 @@ FULL = Policy(first=0.1, factor=1.0, ceiling=0.1, jitter=0.2)
 """How long until a command that a connection had no room for is sent again; several deliveries may wait for it at a time."""
 
 
-class PulsarQueue(PartingRole):
+class PulsarQueue(ClosingRole):
     """Worker on a subscription; made by `client.queue`.
 
     Each call, and each `ack` and `release` of a delivery, raises Closed when the queue or its client was closed, and ConcurrentUse when
@@ -313,8 +313,8 @@ class PulsarQueue(PartingRole):
             refuse_ended(delivery)
             if index not in entry.held:
                 raise ended_before(delivery)
-            if index in entry.owed:
-                self._hand(entry.part).owes_not(entry, index)
+            if index in entry.unconfirmed:
+                self._hand(entry.part).ack_undone(entry, index)
             elif entry.key not in self._hand(entry.part).entries:  # a signal handler raised when the broker had just confirmed it
                 raise ended_before(delivery)
             if not done:
@@ -339,12 +339,12 @@ class PulsarQueue(PartingRole):
             self._ack_later(entry, index)
             note_ended(delivery, done)
 
-    def _ack_later(self, entry: InHand, index: int) -> None:
+    def _ack_later(self, entry: HeldEntry, index: int) -> None:
         acking = self._acking
         try:
-            self._hands[entry.part.partition].owes(entry, index, acking.waiting)
+            self._hands[entry.part.partition].ack_begun(entry, index, acking.waiting)
             acking.more()
-        except BaseException:  # a signal handler's: it may be owed, and not be among those that wait
+        except BaseException:  # a signal handler's: it may be unconfirmed, and not be among those that wait
             acking.doubt = True
             raise
 
@@ -490,7 +490,7 @@ class PulsarQueue(PartingRole):
 
     # -- the end ------------------------------------------------------------------------------------------------
 
-    def _parting(self, deadline: float) -> Steps[None]:
+    def _closing_steps(self, deadline: float) -> Steps[None]:
         """Leave the subscription: what is in hand and not acked is redelivered to other workers."""
         problem: WireprotoError | None = None
         try:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Self
 
 from wireproto._codec import decode_pulsar
 from wireproto.errors import Closed, DataLoss, TimedOut, TransportError, WireprotoError
-from wireproto.flow.parting import PartingRole
+from wireproto.flow.closing_role import ClosingRole
 from wireproto.flow.resolve import Request
 from wireproto.net.retry import Verdict, verdict
 from wireproto.net.task import NEVER, Steps, Task, fresh, operation
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from .cluster import PulsarCluster
     from .options import PulsarOptions
 
-NOWHERE = (-1, -1)
+NO_POSITION = (-1, -1)
 IDLE_CHECK = 1.0
 """Seconds without a message after which the broker is asked whether there is one before the stop."""
 ENDS = 0.8
@@ -85,7 +85,7 @@ class Late:
         return self.place is not None or isinstance(self.start, MessageId | Earliest)
 
 
-class PulsarReader(PartingRole):
+class PulsarReader(ClosingRole):
     """Reads one topic; made by `client.reader`.
 
     Each call raises Closed when the reader or its client was closed, and ConcurrentUse when another thread is in a call.
@@ -174,7 +174,7 @@ class PulsarReader(PartingRole):
 
         Left out are those whose broker is silent to that, while there are others to read: they are asked again in the background.
         """
-        ends = {part: (NOWHERE, NOWHERE) for part in parts if not part.kept}
+        ends = {part: (NO_POSITION, NO_POSITION) for part in parts if not part.kept}
         asked = [part for part in parts if part.kept]
         others = bool(ends) or any(part.cursor.done or part not in self._late for part in self._stream.parts)
         now = time.monotonic()
@@ -279,11 +279,11 @@ class PulsarReader(PartingRole):
                     self._find(part, late)
                 else:
                     self._set_begin(part, late)
-                    self._stream.tend(part)
+                    self._stream.keep_subscribed(part)
             if not part.open:
                 continue
             try:
-                ends = self._late_ends(part, late) if part.kept else (NOWHERE, NOWHERE)
+                ends = self._late_ends(part, late) if part.kept else (NO_POSITION, NO_POSITION)
                 if ends is None:
                     continue
                 yield from self._begin(part, late, *ends, time.monotonic() + ENDS)
@@ -565,7 +565,7 @@ class PulsarReader(PartingRole):
 
     # -- ends ---------------------------------------------------------------------------------------------------
 
-    def _parting(self, deadline: float) -> Steps[None]:
+    def _closing_steps(self, deadline: float) -> Steps[None]:
         """Close the consumers at their brokers."""
         for part in list(self._late):
             self._forget(part)
@@ -574,4 +574,4 @@ class PulsarReader(PartingRole):
 
 
 def _lasts(why: WireprotoError) -> bool:
-    return verdict(why, passing=(TimedOut,)) is Verdict.NEVER
+    return verdict(why, transient=(TimedOut,)) is Verdict.NEVER

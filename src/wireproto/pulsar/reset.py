@@ -1,4 +1,4 @@
-"""Decides where reading begins when the position asked for lies in a deleted ledger: the option `reset`.
+"""Decides where reading begins when the requested position is in a deleted ledger: the option `reset`.
 
 `is_gone` and `going_on` are sans-IO; `first_ledgers` are steps, for roles that are not at the position yet. Brokers delete whole ledgers,
 the oldest first, and begin at the first one that is left without saying so; entries of a ledger are numbered without gaps, ledgers are not.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def is_gone(place: MessageId, ledger: int, options: PulsarOptions) -> bool:
-    """Return whether a position lies in a deleted ledger.
+    """Return whether a position is in a deleted ledger.
 
     Args:
         place: the position. ledger: in which its partition begins now, or that a broker gives for this position. options: of the role.
@@ -58,7 +58,9 @@ def going_on(place: MessageId, ledger: int, options: PulsarOptions, log: ClientL
     """Return where to begin instead of a position that `is_gone`, and warn of it in the log; raise DataLoss where the options say so."""
     what = f"what followed {place} in it, if anything," if place.after else str(place)
     if options.reset == "raise":
-        text = f"ledger {place.ledger} is deleted, and {what} is gone: reading could go on in ledger {ledger}; seek, or set reset, to do so"
+        text = (
+            f"ledger {place.ledger} is deleted, and {what} is gone: reading could continue in ledger {ledger}; seek, or set reset, to do so"
+        )
         raise DataLoss(text, topic=place.topic, partition=place.partition, position=place)
     where = LATEST if options.reset == "latest" else EARLIEST
     passed_over(place, ledger, log, "latest" if where is LATEST else "earliest")
@@ -67,7 +69,7 @@ def going_on(place: MessageId, ledger: int, options: PulsarOptions, log: ClientL
 
 def passed_over(place: MessageId, ledger: int, log: ClientLog, where: str = "earliest") -> None:
     """Warn in the log that what followed a position may be gone, unread."""
-    text = "%s[%d]: the ledger of %s is deleted, and what was not read of it: it goes on at the %s that is there, in ledger %d or behind it"
+    text = "%s[%d]: the ledger of %s is deleted, with what was not read of it: reading continues at the %s message, in ledger %d or later"
     log.warning(("gone", place.topic, place.partition), text, place.topic, place.partition, place, where, ledger)
 
 

@@ -1,8 +1,8 @@
 """Sends Pulsar's batches: each is a SEND on its partition's connection, and a receipt comes for each, in order.
 
-Holds the `Wire` and the `Stamp` of a `flow.sender.Sender`; a key is a `PartitionProducer`, which is found by its producer id in what the
-broker pushes. Batches get their sequence ids when they first leave, and go under the same ones whenever they are sent again: after a loss
-all that is not acknowledged is sent once more, in order, before anything new, and a broker that deduplicates drops what it has.
+Has the `Wire` and the `Sequencer` of a `flow.sender.Sender`. A key is a `PartitionProducer`, which is found by the producer id in a
+broker's push. Batches get their sequence ids at their first sending and keep them for every later one. After a lost connection all that
+is not acknowledged is sent again, in order, before anything new; a broker that deduplicates drops what it has.
 
     a link      a connection on which the broker has opened the partition's producer; there is none while it is opened again
     in flight   as much as there is: what follows on one connection is stored in that order; `identity` is the opening that a batch goes to
@@ -22,7 +22,7 @@ from wireproto._codec import OutBatch, WireCore, pulsar_receipt
 from wireproto._net import Connection, Event, Mailbox, Push
 from wireproto.errors import Closed, Disconnected, TimedOut, ValueUnsupported, WireprotoError
 from wireproto.flow.alarm import Alarm
-from wireproto.flow.queue import FreeStamp, PartitionQueue
+from wireproto.flow.queue import PartitionQueue, UnnumberedSequencer
 from wireproto.flow.sender import Again, Sender, SendTimes, Verdict
 
 from .connection import FRAME_PADDING
@@ -37,7 +37,7 @@ _UNSENT_LIMIT = 2 << 20
 _UNBOUNDED = 1 << 60
 
 
-class SequenceIds(FreeStamp):
+class SequenceIds(UnnumberedSequencer):
     """Numbers the records of each partition in turn, from where the producer began or its name had ended."""
 
     def __init__(self) -> None:
@@ -97,8 +97,8 @@ class PulsarSender(WireCore):
         link = key.link
         return link if link is not None and not link.closed else None
 
-    def crowded(self, link: Connection) -> bool:
-        """Return whether so many bytes are unsent on a connection that more should wait."""
+    def congested(self, link: Connection) -> bool:
+        """Return whether too many bytes are unsent on a connection to send more now."""
         return link.unsent > _UNSENT_LIMIT
 
     def requests(self, link: Connection, batches: list[OutBatch]) -> Iterable[list[OutBatch]]:

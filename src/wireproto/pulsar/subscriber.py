@@ -266,7 +266,7 @@ class Subscriber:
             return None
 
     def _ask(self, subscription_task: SubscriptionTask, conn: Connection, command: Any, until: float) -> Steps[Any]:
-        """Send a request about the consumer; give it up when that is closed meanwhile, since it may never be answered then."""
+        """Send a request about the consumer; give it up when the consumer is closed, since it may never be answered then."""
         command.request_id = conn.next_token()
         call = conn.submit(command.request_id, encode(command))
         answered = subscription_task.answered = Event(self._loop)

@@ -229,7 +229,7 @@ class SubscriptionState:
         """Return the position of an entry of this partition."""
         return MessageId(self.topic, self.partition, ledger, entry)
 
-    def unreadable(self, fact: PulsarEntry, way: str = "; seek behind it, or set on_corrupt, to go on") -> WireprotoError:
+    def unreadable(self, fact: PulsarEntry, way: str = "; seek behind it, or set on_corrupt, to continue") -> WireprotoError:
         """Return why an entry cannot be read, with its position; the text ends with `way`, which says what to do."""
         why = fact.error
         assert why is not None

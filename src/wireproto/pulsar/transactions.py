@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["PulsarTransaction", "PulsarTransactions", "TransactionId"]
 
 _FOREVER = float("inf")
-_LANDING = Policy(first=0.001, factor=2.0, ceiling=0.02, jitter=0.0)
+_DRAIN_POLL = Policy(first=0.001, factor=2.0, ceiling=0.02, jitter=0.0)
 """Pauses between two checks whether what is in flight has its answer."""
 
 
@@ -142,7 +142,7 @@ class PulsarTransaction(Transaction[PulsarProducer]):
     # -- its end ------------------------------------------------------------------------------------------------
 
     @property
-    def landed(self) -> bool:
+    def all_answered(self) -> bool:
         """Whether nothing that was requested within it is in flight. What its coordinator has forgotten by now is not waited for."""
         inside = any(getgeneratorstate(one) in (GEN_RUNNING, GEN_SUSPENDED) for one in self._inside)
         return not inside and (all(call.done for call in self.asked.values()) or time.monotonic() >= self.expires)
@@ -282,7 +282,7 @@ class PulsarTransactions(Transactions[PulsarProducer]):
 
         queue = getattr(delivery._end_later, "__self__", None)
         if not isinstance(queue, PulsarQueue) or not queue.of(self.cluster):
-            raise UsageError(f"a transaction acknowledges what came from a queue of its own client, not {delivery!r}")
+            raise UsageError(f"a transaction acknowledges only deliveries of its own client's queues, not {delivery!r}")
         yield from self._within(turn, queue.acking_within(turn, delivery, deadline))
 
     def storing_positions(
@@ -302,7 +302,7 @@ class PulsarTransactions(Transactions[PulsarProducer]):
         from .consumer import PulsarConsumer
 
         if not isinstance(consumer, PulsarConsumer) or not consumer.of(self.cluster):
-            raise UsageError(f"a transaction commits for a consumer of its own client, not for {consumer!r}")
+            raise UsageError(f"a transaction commits positions only for consumers of its own client, not for {consumer!r}")
         mine: Any = turn
         yield from self._within(mine, consumer.committing_within(mine, positions, deadline))
 
@@ -359,7 +359,7 @@ class PulsarTransactions(Transactions[PulsarProducer]):
         """
         yield from self.sending.core.flushing(deadline, _any)
         mine: Any = turn
-        yield from self._landing(lambda: bool(mine.landed), deadline)
+        yield from self._until_answered(lambda: bool(mine.all_answered), deadline)
 
     def dropping(self, turn: Transaction[PulsarProducer], why: WireprotoError, deadline: float) -> Steps[None]:
         """Fail the records that were not sent, and wait until nothing of the transaction is in flight. Steps; may be repeated.
@@ -376,11 +376,11 @@ class PulsarTransactions(Transactions[PulsarProducer]):
         if joining is not None and not (yield joining, deadline):
             raise TimedOut("the coordinator has not confirmed in time which partitions are in the transaction")
         mine: Any = turn
-        yield from self._landing(lambda: bool(mine.landed) and not core.flying(mine.joined), deadline)
+        yield from self._until_answered(lambda: bool(mine.all_answered) and not core.keys_in_flight(mine.joined), deadline)
 
-    def _landing(self, landed: Callable[[], bool], deadline: float) -> Steps[None]:
-        waits = Waits(_LANDING)
-        while not landed():
+    def _until_answered(self, all_answered: Callable[[], bool], deadline: float) -> Steps[None]:
+        waits = Waits(_DRAIN_POLL)
+        while not all_answered():
             if time.monotonic() >= deadline:
                 raise TimedOut("brokers have not answered the requests in flight in time")
             yield min(time.monotonic() + waits.next(), deadline)

@@ -3,12 +3,15 @@
 Sans-IO; sends nothing. Holds the entries in hand, and which of their messages were acknowledged; a broker may send an entry again that is
 in hand, or that was fetched before it received an acknowledgement.
 
-    wanted     not acknowledged by anybody yet     held      with the user         delayed   released, to be given back later; or with a
-    waiting    decoded, not handed out yet         done      acknowledged since the          transaction, until that has ended
-                                                             consumer was opened   owed      of these: the broker has not answered yet
+    wanted         no acknowledgement is known yet
+    waiting        decoded, not returned to the user yet
+    held           with the user
+    delayed        released, to be given back later; or with a transaction, until that has ended
+    done           acknowledged since the consumer was opened
+    unconfirmed    of these: the broker has not answered the acknowledgement yet
 
-What is owed is passed over whenever it comes, by whichever consumer, and an entry that has some is kept for that. A broker counts how often
-it sent an entry again, for whichever message of it; redeliveries that were not for a message, as this worker knows, are left out of the
+A message whose acknowledgement is unconfirmed is skipped whenever it is redelivered, on any consumer, and its entry is kept for that. A
+broker counts the redeliveries of an entry, not of a message: those that were not for a message, as this worker knows, are left out of the
 message's own count.
 """
 
@@ -27,7 +30,7 @@ KEPT = 1000
 
 
 @dataclass(slots=True, eq=False)
-class InHand:
+class HeldEntry:
     """An entry that this worker has messages of, by their indexes; see the module for the sets.
 
     Attributes:
@@ -47,7 +50,7 @@ class InHand:
     waiting: set[int] = field(default_factory=set)
     done: set[int] = field(default_factory=set)
     delayed: set[int] = field(default_factory=set)
-    owed: set[int] = field(default_factory=set)
+    unconfirmed: set[int] = field(default_factory=set)
 
     @property
     def idle(self) -> bool:
@@ -63,7 +66,7 @@ class InHand:
         return True
 
     def arrives(self, index: int) -> bool:
-        """Take in a message; return whether it is to be handed out."""
+        """Take in a message; return whether the user is to receive it."""
         if index in self.held or index in self.waiting or index in self.done or index in self.delayed:
             return False
         self.wanted.add(index)
@@ -76,29 +79,29 @@ class Unacked:
 
     Attributes:
         entries: those that this worker has messages of.
-        owing: those with acknowledgements that are owed.
+        unconfirmed: those with acknowledgements that the broker has not answered.
         looked_at: number of frames that have come.
     """
 
     def __init__(self, part: PartitionConsumer) -> None:
         self._part = part
-        self.entries: dict[Key, InHand] = {}
-        self.owing: dict[Key, InHand] = {}
+        self.entries: dict[Key, HeldEntry] = {}
+        self.unconfirmed: dict[Key, HeldEntry] = {}
         self.looked_at = 0
         self._unmet: dict[Key, dict[int, int]] = {}  # times that a message was sent again and not handed out, by index
         self._done: dict[Key, int] = {}  # acknowledged whole, oldest first: passed over until `looked_at` has this value
 
     def begins(self) -> None:
-        """Prepare for a new consumer: what was not handed out is redelivered, without what the broker was sent an acknowledgement of."""
+        """Prepare for a new consumer: messages that the user did not receive are redelivered, except those that were acknowledged."""
         self._done.clear()
-        for entry in self.owing.values():
-            entry.done &= entry.owed
+        for entry in self.unconfirmed.values():
+            entry.done &= entry.unconfirmed
         for key, entry in list(self.entries.items()):
             entry.waiting.clear()
-            entry.done &= entry.owed
+            entry.done &= entry.unconfirmed
             self._drop_idle(key, entry)
 
-    def looks_at(self, key: Key, size: int) -> InHand | None:
+    def looks_at(self, key: Key, size: int) -> HeldEntry | None:
         """Take in an entry; return None when all of it was acknowledged before it was fetched.
 
         Args:
@@ -109,9 +112,9 @@ class Unacked:
             return None
         entry = self.entries.get(key)
         if entry is None:
-            entry = self.owing.get(key)
+            entry = self.unconfirmed.get(key)
             if entry is None:
-                entry = InHand(self._part, key, size)
+                entry = HeldEntry(self._part, key, size)
             elif not entry.wanted:
                 return None
             self.entries[key] = entry
@@ -164,16 +167,16 @@ class Unacked:
         self._done[key] = self.looked_at + ahead
         del self.entries[key]
 
-    def owes(self, entry: InHand, index: int, waiting: dict[InHand, None]) -> None:
+    def ack_begun(self, entry: HeldEntry, index: int, waiting: dict[HeldEntry, None]) -> None:
         """Note that one message is done, and that its acknowledgement waits. It is in hand to the last, as in `acknowledged`.
 
         Args:
             entry: of the message. index: of the message. waiting: gets the entry.
         """
         key = entry.key
-        entry.owed.add(index)
+        entry.unconfirmed.add(index)
         entry.done.add(index)
-        self.owing[key] = entry
+        self.unconfirmed[key] = entry
         entry.wanted.discard(index)
         if not entry.wanted:
             self._unmet.pop(key, None)
@@ -181,29 +184,29 @@ class Unacked:
         waiting[entry] = None
         entry.held.discard(index)
 
-    def owes_not(self, entry: InHand, index: int) -> None:
+    def ack_undone(self, entry: HeldEntry, index: int) -> None:
         """Note that one message is not done: it is in hand still, since a signal handler raised while it was acknowledged."""
         entry.wanted.add(index)
         self.entries[entry.key] = entry
         entry.done.discard(index)
         self.settled(entry, {index}, 0)
 
-    def settled(self, entry: InHand, indexes: set[int], ahead: int) -> None:
+    def settled(self, entry: HeldEntry, indexes: set[int], ahead: int) -> None:
         """Note that the broker has taken acknowledgements of an entry's messages.
 
         Args:
             entry: of the messages. indexes: of the messages. ahead: as in `acknowledged`.
         """
-        entry.owed -= indexes
-        if entry.owed or self.owing.get(entry.key) is not entry:
+        entry.unconfirmed -= indexes
+        if entry.unconfirmed or self.unconfirmed.get(entry.key) is not entry:
             return
         if not entry.wanted:
             self._done[entry.key] = self.looked_at + ahead
-        del self.owing[entry.key]
+        del self.unconfirmed[entry.key]
 
-    def refused(self, entry: InHand, indexes: set[int]) -> None:
+    def refused(self, entry: HeldEntry, indexes: set[int]) -> None:
         """Note that the broker has refused acknowledgements of an entry's messages: they are redelivered."""
-        indexes &= entry.owed
+        indexes &= entry.unconfirmed
         entry.done -= indexes
         entry.wanted |= indexes
         self.settled(entry, indexes, 0)
@@ -234,6 +237,6 @@ class Unacked:
                 return
             del self._done[oldest]
 
-    def _drop_idle(self, key: Key, entry: InHand) -> None:
+    def _drop_idle(self, key: Key, entry: HeldEntry) -> None:
         if entry.idle:
             del self.entries[key]

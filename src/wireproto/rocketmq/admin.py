@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from wireproto import arguments
 from wireproto.deadlines import deadline_after
 from wireproto.errors import BrokerError, OptionError, TimedOut, TransportError, WireprotoError
-from wireproto.flow.beside import answers
+from wireproto.flow.fan_out import answers
 from wireproto.net.closing import Closing
 from wireproto.net.retry import Policy, Waits
 from wireproto.net.task import operation

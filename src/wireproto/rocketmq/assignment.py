@@ -38,14 +38,14 @@ from .queue_ids import own
 from .transient_errors import TransientErrors, passes
 
 if TYPE_CHECKING:
-    from .broker_requests import Standing
+    from .broker_requests import ReadPositions
     from .cluster import RocketCluster
     from .options import RocketOptions
     from .route import Queue
 
-HAND_OVER = 1.0
+FORMER_OWNER_WAIT = 1.0
 """Seconds that a member with automatic commits waits before it reads a new queue, for its former owner's last commit, if it has others."""
-FOUNDING = 0.5
+BEGIN_GROUP_PAUSE = 0.5
 """Seconds after which a group that seems to have begun on some brokers only is looked at again, if it has other members."""
 ELSEWHERE, NOT_READ = "fell to another member", "is not to be read now, by its topic's route"
 AWAY, SET = "was given up, since nothing was polled for max_poll_interval", "was set to another offset by an administrator"
@@ -68,14 +68,14 @@ class Assignment:
         pausing: called before each wait of `fetching`; what it raises `fetching` raises.
 
     Attributes:
-        queues: those that are read. ours: those assigned by the last round.
+        queues: those that are read. assigned: those assigned by the last round.
         given: offsets that `start` names, by queue. why: the reason why what was delivered of a queue cannot be committed any more.
         set_back: queues that an administrator has set: what was delivered of them cannot be committed. The owner removes what it has seen.
         commits: the owner's newest commit of each queue, in flight or done: set offsets are committed behind it.
         gone: queues that were given up, also those that are assigned again: others may have read them meanwhile. Cleared like `set_back`.
         seen: by queue that is to be ours, since when we know (`time.monotonic()`).
         forgotten: by queue whose broker the name server does not know any more, since when.
-        unfounded: by queue whose broker was away when the group began, when that was: milliseconds since 1970.
+        begun_without: by queue whose broker was away when the group began, when that was: milliseconds since 1970.
         uncommitted: offsets to which an administrator has set queues that are read.
         held: of these the ones held back until it is committed, and whether they were paused before.
     """
@@ -103,7 +103,7 @@ class Assignment:
         self.places = {topic: OffsetLookup(cluster, topic, group) for topic in self.topics}
         self.given: dict[TopicPartition, int] = {}
         self.queues: dict[TopicPartition, Queue] = {}
-        self.ours: dict[TopicPartition, Queue] = {}
+        self.assigned: dict[TopicPartition, Queue] = {}
         self.set_back: set[TopicPartition] = set()
         self.commits: dict[TopicPartition, Task[Any]] = {}
         self.gone: set[TopicPartition] = set()
@@ -111,18 +111,18 @@ class Assignment:
         self.missing_since: float | None = None
         self.seen: dict[TopicPartition, float] = {}
         self.forgotten: dict[TopicPartition, float] = {}
-        self.unfounded: dict[tuple[str, str, int], int] = {}
+        self.begun_without: dict[tuple[str, str, int], int] = {}
         self.uncommitted: dict[TopicPartition, int] = {}
         self.held: dict[TopicPartition, bool] = {}
         self._round: Task[Share] | None = None
         self._older: list[Task[Share]] = []  # rounds after which a broker has notified us again before `look` took them in
-        self._takings: dict[str, Task[Taken]] = {}
-        self._givings: dict[TopicPartition, Task[None]] = {}
+        self._opening_tasks: dict[str, Task[Taken]] = {}
+        self._last_commits: dict[TopicPartition, Task[None]] = {}
         self._placing: Task[Committed] | None = None
         self._place_at = 0.0
         self._open = False
         self.transient = TransientErrors(options.recovery_timeout)
-        self.member = Member(cluster, options, group, self.topics, self._called, self._standing, optional)
+        self.member = Member(cluster, options, group, self.topics, self._called, self._read_positions, optional)
         self.fetcher = Fetcher(cluster, options, group=group, purpose=self.member.id, facts=facts, on_reset=self._reset)
 
     def opening(self) -> Steps[None]:
@@ -138,10 +138,10 @@ class Assignment:
             if isinstance(start, Latest):
                 for topic in self.topics:
                     if topic != self.retry_topic:
-                        yield from self._founding(topic, until)
+                        yield from self._begin_group(topic, until)
             self._shared((yield from self.member.computing_share(until)), until)
             problems: list[WireprotoError] = []
-            for taking in [*self._takings.values()]:
+            for taking in [*self._opening_tasks.values()]:
                 yield taking
                 problems += taking.result()[1].values()
             self._open = True
@@ -163,7 +163,7 @@ class Assignment:
                 found |= yield from own(self.cluster, topic, {key: place for key, place in given.items() if key[0] == topic}, until)
         return found
 
-    def _standing(self) -> Standing:
+    def _read_positions(self) -> ReadPositions:
         """Return the queues that are read and their next offsets; called in the I/O thread."""
         places = self.fetcher.positions()
         return {key: (queue, places[key]) for key, queue in list(self.queues.items()) if key in places}
@@ -186,11 +186,11 @@ class Assignment:
                 self._drop(key, AWAY)
         if self._round is not None and self._round.done:
             self._take_round(self._round)
-        if self._takings:
+        if self._opening_tasks:
             self._take_begun()
-        for key, giving in [*self._givings.items()]:
+        for key, giving in [*self._last_commits.items()]:
             if giving.done:
-                del self._givings[key]
+                del self._last_commits[key]
         for (topic, broker, queue_id), offset in member.take_resets().items():
             for key, queue in self.queues.items():
                 if (key[0], queue.broker, queue.queue_id) == (topic, broker, queue_id):
@@ -254,7 +254,7 @@ class Assignment:
             self._round = None
 
     def _failed(self, what: Hashable, why: WireprotoError) -> None:
-        """Try again soon what failed, and read our queues meanwhile; raises what does not pass, or has lasted."""
+        """Schedule a retry of what failed; raises an error that is permanent, or has lasted for `recovery_timeout`."""
         self.member.look_again()
         if isinstance(why, TopicNotExist):
             self._missed(time.monotonic())
@@ -287,13 +287,13 @@ class Assignment:
         for key in lost:
             giving = self.giving_up(key, self.queues[key])
             if giving is not None:
-                self._givings[key] = task = self.cluster.tasks.spawn(giving, f"the last commit of {key[0]}[{key[1]}]")
+                self._last_commits[key] = task = self.cluster.tasks.spawn(giving, f"the last commit of {key[0]}[{key[1]}]")
                 after(task, self.fetcher.wake)
             self._drop(key, ELSEWHERE if self._readable(key) else NOT_READ)
         if lost:
             self.cluster.log.rebalanced(self.group, (), lost)
-        self.ours = self._handed_over(found)
-        for key, queue in self.ours.items():
+        self.assigned = self._handed_over(found)
+        for key, queue in self.assigned.items():
             if key in self.queues:
                 self.fetcher.follow(key, queue)
                 self.queues[key] = queue
@@ -321,11 +321,11 @@ class Assignment:
         """Return the share without queues for which the former owner's last commit may still be under way."""
         now = time.monotonic()
         since = {key: self.seen.get(key, now) for key in share.keys() - self.queues.keys()}
-        self.seen = since if self.options.auto_commit and self.member.crowd > 1 else {}
+        self.seen = since if self.options.auto_commit and self.member.member_count > 1 else {}
         for when in self.seen.values():
-            if now < when + HAND_OVER:
-                self.member.look_again(when + HAND_OVER - now)
-        return {key: queue for key, queue in share.items() if now >= self.seen.get(key, 0.0) + HAND_OVER}
+            if now < when + FORMER_OWNER_WAIT:
+                self.member.look_again(when + FORMER_OWNER_WAIT - now)
+        return {key: queue for key, queue in share.items() if now >= self.seen.get(key, 0.0) + FORMER_OWNER_WAIT}
 
     def _readable(self, key: TopicPartition) -> bool:
         """Return whether the route says that a queue of ours may be read, so that another member owns it now."""
@@ -346,14 +346,14 @@ class Assignment:
         Each broker has the time of `Member.answer_by`; a single broker has `request_timeout`.
         """
         wanted: dict[str, dict[TopicPartition, Queue]] = {}
-        for key, queue in self.ours.items():
-            if key not in self.queues and queue.broker not in self._takings:
+        for key, queue in self.assigned.items():
+            if key not in self.queues and queue.broker not in self._opening_tasks:
                 wanted.setdefault(queue.broker, {})[key] = queue
-        alone = len({queue.broker for queue in self.ours.values()}) == 1
+        alone = len({queue.broker for queue in self.assigned.values()}) == 1
         for broker, queues in wanted.items():
             late = until or time.monotonic() + self.options.request_timeout if alone else None
             task = self.cluster.tasks.spawn(self._taking(queues, late), f"beginning queues of {broker}")
-            self._takings[broker] = task
+            self._opening_tasks[broker] = task
             after(task, self.fetcher.wake)
 
     def _taking(self, queues: Mapping[TopicPartition, Queue], until: float | None) -> Steps[Taken]:
@@ -365,20 +365,20 @@ class Assignment:
         """Read the queues whose first offset is known now."""
         problems: dict[str, WireprotoError] = {}
         taken: list[TopicPartition] = []
-        for broker, taking in [*self._takings.items()]:
+        for broker, taking in [*self._opening_tasks.items()]:
             if not taking.done:
                 continue
             found, why = taking.result()
             for key, (offset, earliest) in found.items():
-                if key in self.ours and key not in self.queues:
-                    self.fetcher.add(key[0], self.ours[key], offset, earliest=earliest)
-                    self.queues[key] = self.ours[key]
+                if key in self.assigned and key not in self.queues:
+                    self.fetcher.add(key[0], self.assigned[key], offset, earliest=earliest)
+                    self.queues[key] = self.assigned[key]
                     taken.append(key)
             for problem in why.values():
                 problems.setdefault(broker, problem)
             if not why:
                 self.transient.over(("beginning", broker))
-            del self._takings[broker]
+            del self._opening_tasks[broker]
         if taken:
             self.cluster.log.rebalanced(self.group, taken, ())
         if not problems:
@@ -388,7 +388,7 @@ class Assignment:
 
     def _begin(self, key: TopicPartition, queue: Queue, until: float) -> Steps[tuple[int, bool]]:
         topic, offsets = key[0], self.member.offsets
-        giving = self._givings.get(key)
+        giving = self._last_commits.get(key)
         if giving is not None:
             yield giving, until
         if key in self.uncommitted:
@@ -397,8 +397,8 @@ class Assignment:
         if committed is not None:
             return committed, False
         start = self.start if not topic.startswith("%RETRY%") else Earliest()
-        if isinstance(start, Latest):  # the queue came after the group began, or its broker was away: see `_founding`
-            since = self.unfounded.get((topic, *queue.home))
+        if isinstance(start, Latest):  # the queue came after the group began, or its broker was away: see `_begin_group`
+            since = self.begun_without.get((topic, *queue.home))
             start = Earliest() if since is None else AtTime(since)
         if isinstance(start, Position | Mapping):
             if key in self.given:
@@ -414,7 +414,7 @@ class Assignment:
 
     # the beginning of a group ------------------------------------------------------------------------------------------------------
 
-    def _founding(self, topic: str, until: float) -> Steps[None]:
+    def _begin_group(self, topic: str, until: float) -> Steps[None]:
         """Commit where the group begins, for every queue of the topic; does nothing where it has begun.
 
         The first queue of each broker is committed last: if it has an offset, all others of that broker have one. A broker none of whose
@@ -426,7 +426,7 @@ class Assignment:
             begun, away = yield from self._begun(topic, heads, until)
             if look or not begun or len(begun) + len(away) == len(heads) or not (yield from self.member.others(until)):
                 break
-            yield time.monotonic() + FOUNDING  # another member may be committing the ends, and be between two brokers just now
+            yield time.monotonic() + BEGIN_GROUP_PAUSE  # another member may be committing the ends, and be between two brokers just now
         rest = [queue for queue in queues if queue not in heads and queue.broker not in begun | away]
         heads = [queue for queue in heads if queue.broker not in begun | away]
         offsets, places = self.member.offsets, self.places[topic]
@@ -436,7 +436,7 @@ class Assignment:
             rest = [queue for queue in rest if queue.broker in under_way]
             heads = [queue for queue in heads if queue.broker in under_way]
         else:
-            self.unfounded |= {(topic, *queue.home): int(time.time() * 1000) for queue in queues if queue.broker in away}
+            self.begun_without |= {(topic, *queue.home): int(time.time() * 1000) for queue in queues if queue.broker in away}
         yield from places.all_shown([*rest, *heads], until)
         for some in (rest, heads):
             yield from self.cluster.gathering({queue: self._found(topic, queue, until) for queue in some}, "the end")
@@ -485,7 +485,7 @@ class Assignment:
             self._place_at = time.monotonic() + AGAIN if problem is not None else 0.0
             if problem is None:
                 self.transient.over("placing")
-        for key in self.uncommitted.keys() - self.queues.keys() - self.ours.keys():
+        for key in self.uncommitted.keys() - self.queues.keys() - self.assigned.keys():
             del self.uncommitted[key]
         wanted = {key: offset for key, offset in self.uncommitted.items() if key in self.queues}
         if wanted and self._placing is None and time.monotonic() >= self._place_at:
@@ -555,9 +555,9 @@ class Assignment:
         """Whether a newer share was computed than the one that `look` has applied, so that queues of ours may be another member's."""
         return self._round is not None and self._round.done
 
-    def givings(self) -> list[Task[None]]:
+    def last_commits(self) -> list[Task[None]]:
         """Return the last commits of queues that were given up, which are under way."""
-        return list(self._givings.values())
+        return list(self._last_commits.values())
 
     def settling(self, until: float) -> Steps[None]:
         """Wait for a round that is under way, last commits and placings, until the deadline, so that it is known which queues are ours."""
@@ -565,7 +565,7 @@ class Assignment:
         if self._round is not None:
             yield self._round, until
             self.look()
-        tasks: list[Task[Any]] = [*self._givings.values()]
+        tasks: list[Task[Any]] = [*self._last_commits.values()]
         for task in tasks if self._placing is None else [*tasks, self._placing]:
             yield task, until
         self.look()
@@ -574,10 +574,10 @@ class Assignment:
         self, at: Earliest | Latest | AtTime, until: float, keys: Set[TopicPartition] | None = None
     ) -> Steps[dict[TopicPartition, int]]:
         """Find the offsets that `at` means in our queues of the topics asked for, or in those of them that `keys` names."""
-        ours = {key: queue for key, queue in self.asked_for().items() if keys is None or key in keys}
+        assigned = {key: queue for key, queue in self.asked_for().items() if keys is None or key in keys}
         if not isinstance(at, Earliest):
-            yield from self.places[self.retry_topic].all_shown(ours.values(), until)
-        looks = {key: self.places[key[0]].of(queue, at, until) for key, queue in ours.items()}
+            yield from self.places[self.retry_topic].all_shown(assigned.values(), until)
+        looks = {key: self.places[key[0]].of(queue, at, until) for key, queue in assigned.items()}
         return (yield from self.cluster.gathering(looks, "the place"))
 
     def fetch(self, deadline: float) -> Fetched | None:
@@ -604,7 +604,7 @@ class Assignment:
     def closing(self, until: float) -> Steps[None]:
         """Leave the group, after the last commits of queues that were given up."""
         self.fetcher.close()  # ends the wait of another thread at once
-        for giving in [*self._givings.values()]:
+        for giving in [*self._last_commits.values()]:
             yield giving, until
         try:
             problem = yield from self._setting_last(until)
@@ -616,7 +616,7 @@ class Assignment:
 
     def end(self) -> None:
         """Release everything without leaving the group."""
-        tasks: list[Task[Any] | None] = [self._round, self._placing, *self._takings.values()]
+        tasks: list[Task[Any] | None] = [self._round, self._placing, *self._opening_tasks.values()]
         for task in tasks:
             if task is not None:
                 task.cancel(Closed("the consumer was closed"))

@@ -148,7 +148,7 @@ class TopicRouteData:
 
 
 def _order(text: str) -> tuple[tuple[str, int], ...]:
-    """Read ``broker:queues;…``, which an operator has written: a malformed one is ignored, so that the topic can be read all the same."""
+    """Parse ``broker:queues;…`` as an operator has written it. A malformed text is ignored, so that the topic can still be read."""
     found: list[tuple[str, int]] = []
     for part in filter(None, text.split(";")):
         broker, _, count = part.rpartition(":")

@@ -31,7 +31,7 @@ from .messages import (
 if TYPE_CHECKING:
     from .route import Queue
 
-Standing = Mapping[tuple[str, int], tuple["Queue", int]]
+ReadPositions = Mapping[tuple[str, int], tuple["Queue", int]]
 """By (topic, partition): the queue, and the next offset to deliver."""
 Resets = dict[tuple[str, str, int], int]
 """By (topic, broker, queue id): the offset to continue at."""
@@ -44,7 +44,7 @@ class MemberState(Protocol):
     started: float
     """Seconds since 1970."""
 
-    def standing(self) -> Standing:
+    def read_positions(self) -> ReadPositions:
         """Return the queues that are read, and their next offsets."""
         ...
 
@@ -79,7 +79,7 @@ def answer(command: remoting.Command, asked: MemberState) -> remoting.Command | 
     if command.is_one_way:
         return None
     if command.code == GetConsumerStatusFromClientRequest.CODE:
-        return _reply(command, {"messageQueueTable": _positions(asked.standing(), ext.get("topic"))})
+        return _reply(command, {"messageQueueTable": _positions(asked.read_positions(), ext.get("topic"))})
     if command.code == GetConsumerRunningInfoRequest.CODE:
         return _reply(command, _running(asked))
     if command.code == ConsumeMessageDirectlyRequest.CODE:
@@ -104,14 +104,14 @@ def _queue_key(topic: str, queue: Queue) -> ObjectKey:
     return ObjectKey({"brokerName": queue.broker, "queueId": queue.queue_id, "topic": topic})
 
 
-def _positions(standing: Standing, topic: str | None) -> dict[Any, int]:
-    return {_queue_key(key[0], queue): offset for key, (queue, offset) in standing.items() if topic in (None, "", key[0])}
+def _positions(read_positions: ReadPositions, topic: str | None) -> dict[Any, int]:
+    return {_queue_key(key[0], queue): offset for key, (queue, offset) in read_positions.items() if topic in (None, "", key[0])}
 
 
 def _running(asked: MemberState) -> dict[str, Any]:
     queues = {
         _queue_key(key[0], queue): {"commitOffset": offset, "droped": False, "locked": False}
-        for key, (queue, offset) in asked.standing().items()
+        for key, (queue, offset) in asked.read_positions().items()
     }
     properties = {
         "PROP_CLIENT_VERSION": "wireproto",

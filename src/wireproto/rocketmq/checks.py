@@ -44,17 +44,17 @@ if TYPE_CHECKING:
     from .options import RocketOptions
 
 WAITING = 2_000
-"""Questions that may be queued, as many as with Java's producer; what is dropped beyond, the broker asks again."""
+"""Check-backs that may be queued, as with Java's producer. Others are dropped; the broker asks again."""
 KEPT = 16_384
-"""Ends that are remembered. A question about an older one calls the check, as it does in any other process."""
+"""Number of ends that are kept. A check-back about an older one calls the check, as in any other process."""
 ADDED = "__transactionId__"
 """A property that 5.x brokers, and Java's clients, put into halves."""
-WORDS: Mapping[Verdict, int] = {"commit": 8, "abort": 12}
+COMMIT_OR_ROLLBACK: Mapping[Verdict, int] = {"commit": 8, "abort": 12}
 """Ends on the wire: the transaction bits of a stored message's sysFlag."""
 
 
 class Question(NamedTuple):
-    """Holds a broker's question, and the connection on which it came."""
+    """A check-back request of a broker, and the connection on which it came."""
 
     conn: Connection
     header: CheckTransactionStateRequest
@@ -72,7 +72,7 @@ def end(group: str, verdict: Verdict, topic: str, transaction_id: str, place: Pl
         producer_group=group,
         tran_state_table_offset=place.table,
         commit_log_offset=place.log,
-        commit_or_rollback=WORDS[verdict],
+        commit_or_rollback=COMMIT_OR_ROLLBACK[verdict],
         from_transaction_check=False,
         msg_id=transaction_id,
         transaction_id=transaction_id,
@@ -80,14 +80,14 @@ def end(group: str, verdict: Verdict, topic: str, transaction_id: str, place: Pl
     )
 
 
-class Said(NamedTuple):
-    """Remembers the end of a half. by: the connection that its broker asks on, if that broker confirmed the end; else None."""
+class KnownEnd(NamedTuple):
+    """The end of a half message. by: the connection of the broker that confirmed it; None: no broker has."""
 
     verdict: Verdict
     by: Connection | None
 
     def to(self, question: Question) -> Verdict:
-        """Return the answer to a question about this half."""
+        """Return the answer to a check-back about this half message."""
         return "abort" if self.by is question.conn else self.verdict
 
 
@@ -99,7 +99,7 @@ class Checks:
         self._awaiting = cluster.awaiting if is_async(check) else None
         self._key = ("checks", cluster.next_id())
         self._open: WeakValueDictionary[str, HalfMessage] = WeakValueDictionary()
-        self._said: OrderedDict[str, Said] = OrderedDict()
+        self._known_ends: OrderedDict[str, KnownEnd] = OrderedDict()
         self._lock = threading.Lock()
         self._waiting: OrderedDict[str, Question] = OrderedDict()  # used in the I/O thread only
         self.closed = False
@@ -107,25 +107,25 @@ class Checks:
     # --- what is known here ---
 
     def opened(self, half: HalfMessage) -> None:
-        """Note that the program has this half in hand and will end it."""
+        """Note that the program has this half message and will end it."""
         with self._lock:
             self._open[half.transaction_id] = half
-            self._said.pop(half.transaction_id, None)
+            self._known_ends.pop(half.transaction_id, None)
 
     def still_open(self) -> list[HalfMessage]:
-        """Return the halves in hand whose end has not begun."""
+        """Return the half messages whose end has not begun."""
         return [half for half in list(self._open.values()) if half.state is State.OPEN]
 
     def note(self, transaction_id: str, verdict: Verdict, by: Connection | None = None) -> None:
-        """Answer this about a half from now on. by: see `Said`."""
+        """Record the end of a half message, with which later check-backs are answered. by: see `KnownEnd`."""
         with self._lock:
-            self._said[transaction_id] = Said(verdict, by)
-            self._said.move_to_end(transaction_id)
-            while len(self._said) > KEPT:
-                self._said.popitem(last=False)
+            self._known_ends[transaction_id] = KnownEnd(verdict, by)
+            self._known_ends.move_to_end(transaction_id)
+            while len(self._known_ends) > KEPT:
+                self._known_ends.popitem(last=False)
 
     def _undecided(self, question: Question) -> bool:
-        """Return whether the half is in hand here and not decided; if so, note its newest place."""
+        """Return whether the program has this half message and has not decided; if so, record its newest position."""
         half = self._open.get(question.transaction_id)
         if half is None or half.state not in (State.OPEN, State.COMMITTING, State.ABORTING):
             return False
@@ -158,15 +158,15 @@ class Checks:
     def _answering(self) -> Steps[None]:
         while self._waiting and not self.closed:
             transaction_id, question = self._waiting.popitem(last=False)
-            if transaction_id not in self._said:
+            if transaction_id not in self._known_ends:
                 found = yield from self._asking(question)
                 if found is None:
                     continue
-                if transaction_id not in self._said:  # nor meanwhile
+                if transaction_id not in self._known_ends:  # nor meanwhile
                     self.note(transaction_id, found)
-            said = self._said.get(transaction_id)
-            if said is not None and not self.closed:
-                yield from self._answer(question, said)
+            known = self._known_ends.get(transaction_id)
+            if known is not None and not self.closed:
+                yield from self._answer(question, known)
 
     def _asking(self, question: Question) -> Steps[Verdict | None]:
         """Call the user's check and return its answer; None: there is none, and the log says why."""
@@ -175,8 +175,8 @@ class Checks:
             return found
         return (yield from offloaded(self._cluster.loop, NEVER, self._ask, question))
 
-    def _answer(self, question: Question, said: Said) -> Steps[None]:
-        header, verdict = question.header, said.to(question)
+    def _answer(self, question: Question, known: KnownEnd) -> Steps[None]:
+        header, verdict = question.header, known.to(question)
         place = Place(header.tran_state_table_offset, header.commit_log_offset)
         message = end(self._group, verdict, header.topic or "", question.transaction_id, place)
         message.from_transaction_check = True
@@ -186,7 +186,7 @@ class Checks:
             text = "group %s: the answer %r to %s about %s: %s"
             self._cluster.log.info(("answer", self._group), text, self._group, verdict, question.conn.peer, question.transaction_id, why)
         else:
-            self.note(question.transaction_id, said.verdict, question.conn)
+            self.note(question.transaction_id, known.verdict, question.conn)
 
     # --- in a worker thread, or in the event loop ---
 

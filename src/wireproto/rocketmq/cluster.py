@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 T = TypeVar("T")
 ONCE = Policy(attempts=1)
-GLANCE = 1.0
+KNOWN_ROUTE_TIMEOUT = 1.0
 """Seconds that name servers have to answer where an older route is known."""
 SOON, LATER = 1.0, 5.0
 """Seconds after which name servers are asked again: when they did not know the topic, and when they did not answer."""
-SECOND_OPINION = 3.0
+SECOND_LOOKUP_TIMEOUT = 3.0
 """Seconds for the other name servers when one does not know a topic."""
 MAKE_IT = "; admin().create_topic() makes it, sending to it does not"
 """Added to the error of a topic that does not exist: Java's producers have brokers create it."""
@@ -355,7 +355,7 @@ class RocketCluster(Runtime[RocketOptions]):
             order = self.names.order()
             for left, address in zip(range(len(order), 0, -1), order, strict=True):
                 now = time.monotonic()
-                share = (min(until - now, SECOND_OPINION) if unknown else until - now) / left
+                share = (min(until - now, SECOND_LOOKUP_TIMEOUT) if unknown else until - now) / left
                 try:
                     found = yield from self.invoking(address, message, body, until=now + share, accept=accept)
                 except TopicNotExist as error:
@@ -399,7 +399,7 @@ class RocketCluster(Runtime[RocketOptions]):
             return (yield from self._looking_up(topic, until, DEFAULT))
         if self.routes.fresh(topic, now) is None:
             try:
-                return (yield from self._looking_up(topic, min(until, now + GLANCE), ONCE))
+                return (yield from self._looking_up(topic, min(until, now + KNOWN_ROUTE_TIMEOUT), ONCE))
             except TopicNotExist:
                 self.routes.missed(topic, now, now + SOON)
             except WireprotoError as why:

@@ -32,7 +32,7 @@ class RequestCodeNotSupported(BrokerError):
 
 
 class TransactionFailed(BrokerError):
-    """Reserved by the vendor."""
+    """Reserved in RocketMQ's sources."""
 
     code = 4
     name = "TRANSACTION_FAILED"
@@ -102,7 +102,7 @@ class TopicNotExist(BrokerError):
 
 
 class TopicExistAlready(BrokerError):
-    """Reserved by the vendor, raised by our admin."""
+    """Reserved in RocketMQ's sources; raised by this package's admin."""
 
     code = 18
     name = "TOPIC_EXIST_ALREADY"
@@ -116,7 +116,7 @@ class PullNotFound(BrokerError):
 
 
 class PullRetryImmediately(BrokerError):
-    """All filtered: go on."""
+    """All messages were filtered out: pull again at the next offset."""
 
     code = 20
     name = "PULL_RETRY_IMMEDIATELY"
@@ -137,7 +137,7 @@ class QueryNotFound(BrokerError):
 
 
 class SubscriptionParseFailed(BrokerError):
-    """A filter that does not read."""
+    """A malformed filter."""
 
     code = 23
     name = "SUBSCRIPTION_PARSE_FAILED"
@@ -186,28 +186,28 @@ class InvalidParameter(BrokerError):
 
 
 class TransactionShouldCommit(BrokerError):
-    """Reserved by the vendor."""
+    """Reserved in RocketMQ's sources."""
 
     code = 200
     name = "TRANSACTION_SHOULD_COMMIT"
 
 
 class TransactionShouldRollback(BrokerError):
-    """Reserved by the vendor."""
+    """Reserved in RocketMQ's sources."""
 
     code = 201
     name = "TRANSACTION_SHOULD_ROLLBACK"
 
 
 class TransactionStateUnknow(BrokerError):
-    """Reserved by the vendor."""
+    """Reserved in RocketMQ's sources."""
 
     code = 202
     name = "TRANSACTION_STATE_UNKNOW"
 
 
 class TransactionStateGroupWrong(BrokerError):
-    """Reserved by the vendor."""
+    """Reserved in RocketMQ's sources."""
 
     code = 203
     name = "TRANSACTION_STATE_GROUP_WRONG"
@@ -368,14 +368,14 @@ class ControllerInvalidMaster(BrokerError):
 
 
 class ControllerInvalidReplicas(BrokerError):
-    """A set of replicas that cannot be."""
+    """An impossible set of replicas."""
 
     code = 2003
     name = "CONTROLLER_INVALID_REPLICAS"
 
 
 class ControllerMasterNotAvailable(BrokerError):
-    """Nobody could be elected yet."""
+    """No master could be elected yet."""
 
     code = 2004
     name = "CONTROLLER_MASTER_NOT_AVAILABLE"
@@ -384,7 +384,7 @@ class ControllerMasterNotAvailable(BrokerError):
 
 
 class ControllerInvalidRequest(BrokerError):
-    """A request to the controller that does not read."""
+    """A malformed request to the controller."""
 
     code = 2005
     name = "CONTROLLER_INVALID_REQUEST"
@@ -399,7 +399,7 @@ class ControllerBrokerNotAlive(BrokerError):
 
 
 class ControllerNotLeader(BrokerError):
-    """Ask the controller that leads."""
+    """The request belongs to the leader of the controllers."""
 
     code = 2007
     name = "CONTROLLER_NOT_LEADER"
@@ -415,7 +415,7 @@ class ControllerBrokerMetadataNotExist(BrokerError):
 
 
 class ControllerInvalidCleanBrokerMetadata(BrokerError):
-    """A live broker is not forgotten."""
+    """The broker is alive, so its registration is not removed."""
 
     code = 2009
     name = "CONTROLLER_INVALID_CLEAN_BROKER_METADATA"
@@ -436,7 +436,7 @@ class ControllerMasterStillExist(BrokerError):
 
 
 class ControllerElectMasterFailed(BrokerError):
-    """Nobody could be elected."""
+    """No master could be elected."""
 
     code = 2012
     name = "CONTROLLER_ELECT_MASTER_FAILED"
@@ -459,7 +459,7 @@ class ControllerBrokerIdInvalid(BrokerError):
 
 
 class ControllerJraftInternalError(BrokerError):
-    """The controllers' log is not to be had now."""
+    """The controllers' log is not available now."""
 
     code = 2015
     name = "CONTROLLER_JRAFT_INTERNAL_ERROR"

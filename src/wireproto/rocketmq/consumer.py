@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self, cast
 
 from wireproto.errors import OptionError, Revoked, WireprotoError
-from wireproto.flow.parting import PartingRole
+from wireproto.flow.closing_role import ClosingRole
 from wireproto.flow.resolve import all_assigned, named
 from wireproto.net.task import NEVER, operation
 from wireproto.position import EARLIEST, LATEST, AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, Where, places
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .route import Queue
 
 
-class RocketConsumer(PartingRole):
+class RocketConsumer(ClosingRole):
     """Polls batches of the assigned queues, and commits offsets. Made by `RocketClient.consumer`."""
 
     def __init__(self, cluster: RocketCluster, topics: Sequence[str], group: str, start: Where, options: RocketOptions) -> None:
@@ -77,7 +77,7 @@ class RocketConsumer(PartingRole):
             ProtocolError: what came cannot be decoded; names the position.
             ConcurrentUse: another thread is in a call. Closed: the role or the client was closed.
         """
-        before = self._assignment.fetcher.handing
+        before = self._assignment.fetcher.delivering
         try:
             with self._only:
                 deadline = deadline_after(timeout)
@@ -269,10 +269,10 @@ class RocketConsumer(PartingRole):
             until, assignment = deadline_after(timeout), self._assignment
             ends = yield from assignment.where(LATEST, until)
             places, lost = assignment.fetcher.positions(), assignment.fetcher.lost()
-            astray = {key for key, end in ends.items() if end < places[key] or key in lost}
-            starts = {key: places[key] for key in ends.keys() - astray}
-            if astray and self.options.reset != "latest":
-                starts |= yield from assignment.where(EARLIEST, until, astray)
+            out_of_range = {key for key, end in ends.items() if end < places[key] or key in lost}
+            starts = {key: places[key] for key in ends.keys() - out_of_range}
+            if out_of_range and self.options.reset != "latest":
+                starts |= yield from assignment.where(EARLIEST, until, out_of_range)
             return {key: max(0, end - starts.get(key, end)) for key, end in ends.items()}
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
@@ -337,7 +337,7 @@ class RocketConsumer(PartingRole):
         """Return the assigned partitions, without those of the retry topic."""
         return frozenset(self._assignment.asked_for())
 
-    def _parting(self, deadline: float) -> Steps[None]:
+    def _closing_steps(self, deadline: float) -> Steps[None]:
         """Leave the group: its other members take over at once. Commits nothing, unless auto_commit is on.
 
         An error that ends a `with` block leaves the newest batch uncommitted: it was not processed.

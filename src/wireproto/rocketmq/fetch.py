@@ -42,8 +42,8 @@ SUSPEND, SUBSCRIPTION = 2, 4
 """sysFlag of a pull: hold it at the end of the queue; the subscription is in the request."""
 GRACE = 15.0
 """Seconds that a pull may take beyond its suspend time: brokers look at held pulls each 5 s only."""
-WAKE, NEWS = "wake", "news"
-"""Put into the box. WAKE: `poll` is to return. NEWS: a task has ended."""
+WAKE, TASK_ENDED = "wake", "news"
+"""Put into the box. WAKE: `poll` is to return. TASK_ENDED: a task has ended."""
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class Fetcher:
             that offset, and `poll` returns. None: such resets are ignored.
 
     Attributes:
-        handing: the cursor of the batch that is being returned to the role's caller, and the offset where that begins; None: there is none.
+        delivering: the cursor of the batch that is being returned to the caller, and the batch's first offset; None: no batch is.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Fetcher:
         self._looking: dict[str, Task[Route]] = {}
         self._showing: dict[str, Task[None]] = {}
         self._back = False  # `poll` is to return
-        self.handing: tuple[Cursor, int] | None = None
+        self.delivering: tuple[Cursor, int] | None = None
 
     # which queues ------------------------------------------------------------------------------------------------------------------
 
@@ -155,13 +155,13 @@ class Fetcher:
         Args:
             deadline: a `time.monotonic()` value. polling: what to run where it has to wait; None: the method `polling`.
         """
-        self.handing = None
+        self.delivering = None
         found = self._now()  # most often it is here already, and no steps are needed
         return found if found is not None else self._cluster.drive((polling or self.polling)(deadline), NEVER)
 
     def drive(self, steps: Steps[T]) -> T:
         """Run steps with `polling` among them, in the caller's thread."""
-        self.handing = None
+        self.delivering = None
         return self._cluster.drive(steps, NEVER)
 
     def take_back(self, before: tuple[Cursor, int] | None) -> bool:
@@ -170,14 +170,14 @@ class Fetcher:
         It is not known how much that call took in, so all pulls are forgotten, and sent again.
 
         Args:
-            before: `handing` when the call began.
+            before: `delivering` when the call began.
         Returns:
             whether a poll had begun since.
         """
-        if self.handing is before and before is not None:
+        if self.delivering is before and before is not None:
             return False
-        if self.handing is not None:
-            cursor, start = self.handing
+        if self.delivering is not None:
+            cursor, start = self.delivering
             cursor.position = start
         self.pulls.restart()
         return True
@@ -234,7 +234,7 @@ class Fetcher:
         for ticket in ask.tickets:
             self.pulls.dropped(ticket)
         self._dialling[ask.link] = task = self._cluster.dial(ask.link, self._purpose)
-        after(task, self._box.put, NEWS)
+        after(task, self._box.put, TASK_ENDED)
 
     def _look(self, now: float) -> None:
         """Begin to look up routes, and to wait for brokers until their queues hold everything that is acknowledged."""
@@ -243,14 +243,17 @@ class Fetcher:
             cluster.routes.stale(topic)
             steps = partial(cluster.routing, topic, until)
             self._looking[topic] = look = cluster.tasks.shared(("route", topic), steps, f"looking for {topic}")
-            after(look, self._box.put, NEWS)
+            after(look, self._box.put, TASK_ENDED)
         for address in self.pulls.unseen - self._showing.keys():
             shown = cluster.dispatch.catching_up(address, until)
             self._showing[address] = wait = cluster.tasks.spawn(shown, f"waiting for the queues of {address}")
-            after(wait, self._box.put, NEWS)
+            after(wait, self._box.put, TASK_ENDED)
 
     def _collect(self, now: float) -> None:
-        """Take in what tasks have ended with. NEWS in the box only says that there is one, so a signal handler's exception loses none."""
+        """Take in the results of tasks that have ended.
+
+        TASK_ENDED in the mailbox only says that there is one, so a signal handler's exception loses none.
+        """
         for address, dial in [*self._dialling.items()]:
             if dial.done:
                 del self._dialling[address]
@@ -299,8 +302,8 @@ class Fetcher:
         return RepeatedCommand(PullMessageRequest.CODE, ext, "queueOffset", "maxMsgNums", self._cluster.serializer)
 
     def _answer(self, item: Any) -> None:
-        """Take in one item of the box: a finished pull, WAKE or NEWS."""
-        if item is NEWS or item is None:
+        """Take in one item of the box: a finished pull, WAKE or TASK_ENDED."""
+        if item is TASK_ENDED or item is None:
             return
         if item is WAKE:
             self._back = True
@@ -344,13 +347,13 @@ class Fetcher:
         """Make the batch of these replies; None when they hold no record. The next pulls are sent before it is decoded."""
         start, stop, last = cursor.position, cursor.stop, chunks[-1]
         end = last.next if stop is None else min(last.next, stop)  # what is stored as one inner batch (5.x) comes whole
-        self.handing = cursor, start
+        self.delivering = cursor, start
         self.plan.moved(last, end)
         try:
             self._send()
             bodies = [chunk.records for chunk in chunks if chunk.size]
             if not bodies:
-                self.handing = None
+                self.delivering = None
                 return None
             columns = self._decode(cursor, bodies, start)
         except WireprotoError:

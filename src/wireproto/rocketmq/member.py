@@ -53,10 +53,10 @@ Key = tuple[str, int]
 MemberState = tuple[dict[Key, T], dict[Key, WireprotoError]]
 ABSENT = Policy(first=1.0, factor=2.0, ceiling=1e9, jitter=0.2)
 """Waits until the next look for an optional topic that is missing, or the next heartbeat to a broker that is away."""
-ASK, GLANCE = 3.0, 0.2
+ANSWER_TIMEOUT, UNRESPONSIVE_TIMEOUT = 3.0, 0.2
 """Seconds that one broker has to answer; and one that did not answer a moment ago."""
-AILING = 5.0
-"""Seconds for which a broker that did not answer is asked after the others, and has only `GLANCE` to answer."""
+UNRESPONSIVE_FOR = 5.0
+"""Seconds for which a broker that did not answer is asked after the others, and has only `UNRESPONSIVE_TIMEOUT` to answer."""
 AGAIN = 1.0
 """Seconds until a request that failed is repeated."""
 LISTED = 130.0
@@ -87,11 +87,11 @@ class Member:
         group: name of the consumer group.
         topics: those subscribed to; those in `optional` may not exist yet (the group's retry topic).
         wake: called in the I/O thread when the share may have changed, or offsets were reset.
-        standing: returns the queues that are read and their next offsets; called in the I/O thread.
+        read_positions: returns the queues that are read and their next offsets; called in the I/O thread.
 
     Attributes:
         id: client id, as brokers list it. started: seconds since 1970. left: whether it has left since its owner did not poll.
-        closed: whether it was closed. crowd: number of members of the group, this one included, as known last.
+        closed: whether it was closed. member_count: number of members of the group, this one included, as known last.
     """
 
     def __init__(
@@ -101,11 +101,11 @@ class Member:
         group: str,
         topics: Sequence[str],
         wake: Callable[[], object],
-        standing: Callable[[], broker_requests.Standing],
+        read_positions: Callable[[], broker_requests.ReadPositions],
         optional: frozenset[str] = frozenset(),
     ) -> None:
         self._cluster, self._options, self.group, self._topics = cluster, options, group, tuple(topics)
-        self._optional, self._wake, self.standing = optional, wake, standing
+        self._optional, self._wake, self.read_positions = optional, wake, read_positions
         self.id = cluster.next_id()
         self.offsets = GroupOffsets(cluster, group)
         self._reads = Subscriptions(cluster, group, self.id, topics)
@@ -118,7 +118,7 @@ class Member:
         self._beat_at, self._owner_at = Alarm(cluster.loop, self._beat_later), Alarm(cluster.loop, self._watch_owner)
         self._connections: dict[str, Connection] = {}
         self._beats: dict[Call, Connection] = {}  # heartbeats that are not answered
-        self._ailing: dict[str, float] = {}
+        self._unresponsive_until: dict[str, float] = {}
         self._due = True
         self._next_look = 0.0
         self._polled = time.monotonic()
@@ -127,7 +127,7 @@ class Member:
         self.left = False
         self.closed = False
         self._ended = False
-        self.crowd = 1
+        self.member_count = 1
         cluster.watch(self)
 
     # liveness ----------------------------------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ class Member:
                 problem = error
                 cluster.log.info(("beat", self.group, address), "group %s: no heartbeat to %s: %s", self.group, address, error)
                 if away(error):
-                    self.ail(address)
+                    self.mark_unresponsive(address)
                 if address in self._connections:
                     cluster.give_up(self._connections[address], error)
 
@@ -225,19 +225,20 @@ class Member:
     def answer_by(self, address: str | None, until: float) -> float:
         """Return the deadline for one broker's answer, so that one which does not answer does not use up the time of all.
 
-        It is `ASK` seconds from now, or `GLANCE` for a broker that did not answer a moment ago, but not behind `until`.
+        It is `ANSWER_TIMEOUT` seconds from now, or `UNRESPONSIVE_TIMEOUT` for a broker that did not answer a moment ago, but at
+        most `until`.
         """
         now = time.monotonic()
-        return min(until, now + (GLANCE if self.ails(address) else ASK))
+        return min(until, now + (UNRESPONSIVE_TIMEOUT if self.is_unresponsive(address) else ANSWER_TIMEOUT))
 
-    def ail(self, address: str | None) -> None:
+    def mark_unresponsive(self, address: str | None) -> None:
         """Note that a broker did not answer."""
         if address is not None:
-            self._ailing[address] = time.monotonic() + AILING
+            self._unresponsive_until[address] = time.monotonic() + UNRESPONSIVE_FOR
 
-    def ails(self, address: str | None) -> bool:
+    def is_unresponsive(self, address: str | None) -> bool:
         """Return whether this broker did not answer a moment ago, or has no address."""
-        return address is None or time.monotonic() < self._ailing.get(address, 0.0)
+        return address is None or time.monotonic() < self._unresponsive_until.get(address, 0.0)
 
     def asking(self, asked: Mapping[Key, tuple[Queue, Steps[T]]], what: str) -> Steps[MemberState[T]]:
         """Run steps concurrently, each a request to the broker of a queue; returns results and errors by queue."""
@@ -250,7 +251,7 @@ class Member:
             except WireprotoError as why:
                 problems[key] = why
                 if away(why):
-                    self.ail(queue.address)
+                    self.mark_unresponsive(queue.address)
 
         yield from self._cluster.gathering({key: ask(key, *of) for key, of in asked.items()}, what)
         return found, problems
@@ -488,10 +489,10 @@ class Member:
         """
         if not masters:
             return ()
-        order = sorted(masters, key=self.ails)
+        order = sorted(masters, key=self.is_unresponsive)
         entries = ((f"members of group {self.group} at {address}", self._listed(address, until)) for address in order)
-        members = yield from self._cluster.tasks.race(entries, until, GLANCE)
-        self.crowd = len(members)
+        members = yield from self._cluster.tasks.race(entries, until, UNRESPONSIVE_TIMEOUT)
+        self.member_count = len(members)
         return members
 
     def _listed(self, address: str, until: float) -> Steps[tuple[str, ...]]:
@@ -504,7 +505,7 @@ class Member:
                 members = yield from self.offsets.members(address, self.answer_by(address, until), self.id)
         except TransportError:
             if not self.left:
-                self.ail(address)
+                self.mark_unresponsive(address)
             raise
         if self.id not in members:
             raise Unanswered("the broker does not list this client among the group's members", peer=address)

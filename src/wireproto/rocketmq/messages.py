@@ -76,13 +76,13 @@ class SendMessageRequest(_Struct):
     batch: bool | None
     max_reconsume_times: int | None
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -132,7 +132,7 @@ class SendMessageResponse(_Struct):
     transaction_id: str | None
     batch_uniq_id: str | None
     recall_handle: str | None
-    """5.x: to call back a timer message."""
+    """5.x: handle by which a timer message is cancelled."""
     msg_region: str | None
     trace_on: str | None
 
@@ -202,17 +202,17 @@ class PullMessageRequest(_Struct):
     request_source: int | None
     """5.x."""
     proxy_froward_client_id: str | None
-    """5.x; the vendor's spelling."""
+    """5.x; spelled as in RocketMQ's sources."""
     lite_topic: str | None
     """5.x."""
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -287,7 +287,7 @@ class PullMessageResponse(_Struct):
 # 012_query_message.wire
 
 class QueryMessageRequest(_Struct):
-    """Looks messages up by key in the broker's hash index: keys with an equal hash come too."""
+    """Looks messages up by key in the broker's hash index; may return messages of other keys with the same hash."""
 
     __slots__ = (
         "topic",
@@ -321,13 +321,13 @@ class QueryMessageRequest(_Struct):
     last_key: str | None
     """5.x."""
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -378,7 +378,7 @@ class QueryBrokerOffsetRequest(_Struct):
 # 014_query_consumer_offset.wire
 
 class QueryConsumerOffsetRequest(_Struct):
-    """The group's offset in one queue."""
+    """Returns the group's committed offset in one queue."""
 
     __slots__ = ("consumer_group", "topic", "queue_id", "set_zero_if_not_found", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "QueryConsumerOffsetRequest"
@@ -392,13 +392,13 @@ class QueryConsumerOffsetRequest(_Struct):
     set_zero_if_not_found: bool | None
     """5.x."""
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -444,13 +444,13 @@ class UpdateConsumerOffsetRequest(_Struct):
     queue_id: int
     commit_offset: int
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -516,13 +516,13 @@ class UpdateAndCreateTopicRequest(_Struct):
     force: bool | None
     """5.x."""
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -571,9 +571,9 @@ class UpdateAndCreateTopicListRequest(_Struct):
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -595,7 +595,7 @@ class UpdateAndCreateTopicListResponse(_Struct):
 # 021_get_all_topic_config.wire
 
 class GetAllTopicConfigRequest(_Struct):
-    """Every topic of a broker."""
+    """Returns every topic of a broker."""
 
     __slots__ = ("topic_seq", "data_version", "max_topic_num")
     NAME: ClassVar[str] = "GetAllTopicConfigRequest"
@@ -674,7 +674,7 @@ class UpdateBrokerConfigResponse(_Struct):
 # 026_get_broker_config.wire
 
 class GetBrokerConfigRequest(_Struct):
-    """A broker's settings."""
+    """Returns a broker's settings."""
 
     __slots__ = ()
     NAME: ClassVar[str] = "GetBrokerConfigRequest"
@@ -730,7 +730,7 @@ class GetBrokerRuntimeInfoResponse(_Struct):
 # 029_search_offset_by_timestamp.wire
 
 class SearchOffsetByTimestampRequest(_Struct):
-    """The offset that belongs to a store time. 4.9 and 5.x differ at the edges."""
+    """Finds the offset for a store time. 4.9 and 5.x differ for times before the first or after the last message."""
 
     __slots__ = ("topic", "queue_id", "timestamp", "boundary_type", "lite_topic", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "SearchOffsetByTimestampRequest"
@@ -747,13 +747,13 @@ class SearchOffsetByTimestampRequest(_Struct):
     lite_topic: str | None
     """5.x."""
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -787,7 +787,7 @@ class SearchOffsetByTimestampResponse(_Struct):
 # 030_get_max_offset.wire
 
 class GetMaxOffsetRequest(_Struct):
-    """The place after the last message of a queue."""
+    """Returns the offset after the last message of a queue."""
 
     __slots__ = ("topic", "queue_id", "committed", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetMaxOffsetRequest"
@@ -800,13 +800,13 @@ class GetMaxOffsetRequest(_Struct):
     committed: bool | None
     """5.x."""
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -838,7 +838,7 @@ class GetMaxOffsetResponse(_Struct):
 # 031_get_min_offset.wire
 
 class GetMinOffsetRequest(_Struct):
-    """The first message that a queue still has."""
+    """Returns the offset of the first message that a queue still has."""
 
     __slots__ = ("topic", "queue_id", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetMinOffsetRequest"
@@ -849,13 +849,13 @@ class GetMinOffsetRequest(_Struct):
     topic: str
     queue_id: int
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -897,13 +897,13 @@ class GetEarliestMsgStoretimeRequest(_Struct):
     topic: str
     queue_id: int
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -934,7 +934,7 @@ class GetEarliestMsgStoretimeResponse(_Struct):
 # 033_view_message_by_id.wire
 
 class ViewMessageByIdRequest(_Struct):
-    """One message by its place in the commit log. The reply's header is of the server's own type, whatever was asked in."""
+    """Reads one message by its offset in the commit log. The reply's header has the server's own type, not the request's."""
 
     __slots__ = ("offset", "topic")
     NAME: ClassVar[str] = "ViewMessageByIdRequest"
@@ -962,7 +962,7 @@ class ViewMessageByIdResponse(_Struct):
 # 034_heart_beat.wire
 
 class HeartBeatRequest(_Struct):
-    """Says who we are; a broker forgets a client after 120 s without.
+    """Registers a client with its groups and subscriptions; a broker removes a client after 120 s without one.
 
     Body: HeartbeatData as JSON.
     """
@@ -976,9 +976,9 @@ class HeartBeatRequest(_Struct):
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -1007,7 +1007,7 @@ class HeartBeatResponse(_Struct):
 # 035_unregister_client.wire
 
 class UnregisterClientRequest(_Struct):
-    """Leaves groups in order."""
+    """Leaves groups."""
 
     __slots__ = ("client_id", "producer_group", "consumer_group", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "UnregisterClientRequest"
@@ -1021,9 +1021,9 @@ class UnregisterClientRequest(_Struct):
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -1048,7 +1048,7 @@ class UnregisterClientResponse(_Struct):
 # 036_consumer_send_msg_back.wire
 
 class ConsumerSendMsgBackRequest(_Struct):
-    """Gives a message back: the broker delivers a copy by way of %RETRY%group, later with each attempt."""
+    """Returns a message to the broker, which delivers a copy through %RETRY%group, after a longer delay for each attempt."""
 
     __slots__ = (
         "offset",
@@ -1080,9 +1080,9 @@ class ConsumerSendMsgBackRequest(_Struct):
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -1146,9 +1146,9 @@ class EndTransactionRequest(_Struct):
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -1178,7 +1178,7 @@ class EndTransactionResponse(_Struct):
 # 038_get_consumer_list_by_group.wire
 
 class GetConsumerListByGroupRequest(_Struct):
-    """The client ids of a group's live members, as this broker knows them."""
+    """Lists the client ids of a group's connected members, as this broker knows them."""
 
     __slots__ = ("consumer_group", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetConsumerListByGroupRequest"
@@ -1190,9 +1190,9 @@ class GetConsumerListByGroupRequest(_Struct):
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -1218,7 +1218,7 @@ class GetConsumerListByGroupResponse(_Struct):
 # 039_check_transaction_state.wire
 
 class CheckTransactionStateRequest(_Struct):
-    """Broker to client, one way: what became of this half message (in the body)? Answered with EndTransaction.
+    """Broker to client, one way: asks for the outcome of the half message in the body. Answered with EndTransaction.
 
     Body: one stored message.
     """
@@ -1250,9 +1250,9 @@ class CheckTransactionStateRequest(_Struct):
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -1272,7 +1272,7 @@ class CheckTransactionStateRequest(_Struct):
         ) -> None: ...
 
 class CheckTransactionStateResponse(_Struct):
-    """The vendor has this reply, and nobody sends it: EndTransaction is the answer."""
+    """Defined in RocketMQ's sources but never sent: the answer is EndTransaction."""
 
     __slots__ = ("producer_group", "tran_state_table_offset", "commit_log_offset", "commit_or_rollback")
     NAME: ClassVar[str] = "CheckTransactionStateResponse"
@@ -1294,7 +1294,7 @@ class CheckTransactionStateResponse(_Struct):
 # 040_notify_consumer_ids_changed.wire
 
 class NotifyConsumerIdsChangedRequest(_Struct):
-    """Broker to client, one way: members came or went, share the queues anew."""
+    """Broker to client, one way: the group's members have changed, so the client has to rebalance."""
 
     __slots__ = ("consumer_group", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "NotifyConsumerIdsChangedRequest"
@@ -1305,9 +1305,9 @@ class NotifyConsumerIdsChangedRequest(_Struct):
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -1324,7 +1324,7 @@ class NotifyConsumerIdsChangedRequest(_Struct):
 # 041_lock_batch_mq.wire
 
 class LockBatchMqRequest(_Struct):
-    """Locks queues for reading in order; a lock lives 60 s.
+    """Locks queues for ordered reading; a lock lasts 60 s.
 
     Body: consumerGroup, clientId, mqSet as JSON.
     """
@@ -1338,9 +1338,9 @@ class LockBatchMqRequest(_Struct):
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -1379,9 +1379,9 @@ class UnlockBatchMqRequest(_Struct):
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -1443,7 +1443,7 @@ class GetAllDelayOffsetResponse(_Struct):
 # 046_check_client_config.wire
 
 class CheckClientConfigRequest(_Struct):
-    """Asks a broker to parse a subscription: 23 for a bad expression.
+    """Has a broker parse a subscription; code 23 for a bad expression.
 
     Body: clientId, group, subscriptionData as JSON.
     """
@@ -1547,7 +1547,7 @@ class DeleteAclConfigResponse(_Struct):
 # 052_get_broker_cluster_acl_info.wire
 
 class GetBrokerClusterAclInfoRequest(_Struct):
-    """4.9 only: the version of the access rules. Not answered by a broker without aclEnable."""
+    """4.9 only: returns the version of the access rules. A broker without aclEnable does not answer."""
 
     __slots__ = ()
     NAME: ClassVar[str] = "GetBrokerClusterAclInfoRequest"
@@ -1580,7 +1580,7 @@ class GetBrokerClusterAclInfoResponse(_Struct):
 # 053_update_global_white_addrs_config.wire
 
 class UpdateGlobalWhiteAddrsConfigRequest(_Struct):
-    """4.9 only: addresses that need no signature."""
+    """4.9 only: sets the addresses that need no signature."""
 
     __slots__ = ("global_white_addrs", "acl_file_full_path")
     NAME: ClassVar[str] = "UpdateGlobalWhiteAddrsConfigRequest"
@@ -1604,7 +1604,7 @@ class UpdateGlobalWhiteAddrsConfigResponse(_Struct):
 # 054_get_broker_cluster_acl_config.wire
 
 class GetBrokerClusterAclConfigRequest(_Struct):
-    """4.9 only, gone in 4.9.8: the access rules. Not answered by a broker without aclEnable."""
+    """4.9 only, removed in 4.9.8: returns the access rules. A broker without aclEnable does not answer."""
 
     __slots__ = ()
     NAME: ClassVar[str] = "GetBrokerClusterAclConfigRequest"
@@ -1622,7 +1622,7 @@ class GetBrokerClusterAclConfigResponse(_Struct):
     NAME: ClassVar[str] = "GetBrokerClusterAclConfigResponse"
 
     plain_access_configs: str | None
-    """Never there: the rules are the body."""
+    """Never sent: the body has the rules."""
 
     if TYPE_CHECKING:
 
@@ -1631,7 +1631,7 @@ class GetBrokerClusterAclConfigResponse(_Struct):
 # 060_get_timer_check_point.wire
 
 class GetTimerCheckPointRequest(_Struct):
-    """Slave to master: how far timer messages have been handled.
+    """Slave to master: returns the progress of timer messages.
 
     Since 5.0.
     """
@@ -1654,7 +1654,7 @@ class GetTimerCheckPointResponse(_Struct):
 # 061_get_timer_metrics.wire
 
 class GetTimerMetricsRequest(_Struct):
-    """Slave to master: how many timer messages wait, by topic.
+    """Slave to master: returns the number of waiting timer messages by topic.
 
     Since 5.0.
     """
@@ -1677,7 +1677,7 @@ class GetTimerMetricsResponse(_Struct):
 # 1001_controller_alter_sync_state_set.wire
 
 class ControllerAlterSyncStateSetRequest(_Struct):
-    """Broker to controller: who is in sync.
+    """Broker to controller: sets the replicas in sync.
 
     Since 5.0.
 
@@ -1775,7 +1775,7 @@ class ControllerElectMasterResponse(_Struct):
 # 1003_controller_register_broker.wire
 
 class ControllerRegisterBrokerRequest(_Struct):
-    """Broker to controller: here I am.
+    """Broker to controller: registers the broker.
 
     Since 5.0.
     """
@@ -1832,7 +1832,7 @@ class ControllerRegisterBrokerResponse(_Struct):
 # 1004_controller_get_replica_info.wire
 
 class ControllerGetReplicaInfoRequest(_Struct):
-    """To the controller: who is the master.
+    """To the controller: returns the master of a broker group.
 
     Since 5.0.
     """
@@ -1873,7 +1873,7 @@ class ControllerGetReplicaInfoResponse(_Struct):
 # 1005_controller_get_metadata_info.wire
 
 class ControllerGetMetadataInfoRequest(_Struct):
-    """To the controller: who leads the controllers.
+    """To the controller: returns the leader of the controllers.
 
     Since 5.0.
     """
@@ -1909,7 +1909,7 @@ class ControllerGetMetadataInfoResponse(_Struct):
 # 1006_controller_get_sync_state_data.wire
 
 class ControllerGetSyncStateDataRequest(_Struct):
-    """To the controller: who is in sync, by broker name.
+    """To the controller: returns the replicas in sync, by broker name.
 
     Since 5.0.
 
@@ -1934,7 +1934,7 @@ class ControllerGetSyncStateDataResponse(_Struct):
 # 1007_get_broker_epoch_cache.wire
 
 class GetBrokerEpochCacheRequest(_Struct):
-    """Where each master's term began.
+    """Returns the offset at which each master's term began.
 
     Since 5.0.
     """
@@ -1957,7 +1957,7 @@ class GetBrokerEpochCacheResponse(_Struct):
 # 1008_notify_broker_role_changed.wire
 
 class NotifyBrokerRoleChangedRequest(_Struct):
-    """Controller to broker: who is the master now.
+    """Controller to broker: names the new master.
 
     Since 5.0.
 
@@ -2040,7 +2040,7 @@ class PutKvConfigResponse(_Struct):
 # 1010_get_controller_config.wire
 
 class GetControllerConfigRequest(_Struct):
-    """A controller's settings.
+    """Returns a controller's settings.
 
     Since 5.0.
     """
@@ -2063,7 +2063,7 @@ class GetControllerConfigResponse(_Struct):
 # 1011_clean_broker_data.wire
 
 class CleanBrokerDataRequest(_Struct):
-    """To the controller: forget a broker.
+    """To the controller: removes a broker's registration.
 
     Since 5.0.
     """
@@ -2099,7 +2099,7 @@ class CleanBrokerDataResponse(_Struct):
 # 1012_controller_get_next_broker_id.wire
 
 class ControllerGetNextBrokerIdRequest(_Struct):
-    """Broker to controller: which id is free.
+    """Broker to controller: returns the next free broker id.
 
     Since 5.0.
     """
@@ -2138,7 +2138,7 @@ class ControllerGetNextBrokerIdResponse(_Struct):
 # 1013_controller_apply_broker_id.wire
 
 class ControllerApplyBrokerIdRequest(_Struct):
-    """Broker to controller: may I have this id.
+    """Broker to controller: requests a broker id.
 
     Since 5.0.
     """
@@ -2333,7 +2333,7 @@ class DeleteKvConfigResponse(_Struct):
 # 103_register_broker.wire
 
 class RegisterBrokerRequest(_Struct):
-    """Broker to name server: here I am, with these topics.
+    """Broker to name server: registers the broker with its topics.
 
     Body: RegisterBrokerBody as JSON, deflated where compressed says so.
     """
@@ -2399,7 +2399,7 @@ class RegisterBrokerResponse(_Struct):
 # 104_unregister_broker.wire
 
 class UnregisterBrokerRequest(_Struct):
-    """Broker to name server: I go."""
+    """Broker to name server: removes the broker's registration."""
 
     __slots__ = ("broker_name", "broker_addr", "cluster_name", "broker_id")
     NAME: ClassVar[str] = "UnregisterBrokerRequest"
@@ -2430,7 +2430,7 @@ class UnregisterBrokerResponse(_Struct):
 # 105_get_route_info_by_topic.wire
 
 class GetRouteInfoByTopicRequest(_Struct):
-    """Asks the name server where a topic lives."""
+    """Asks a name server for the brokers and queues of a topic."""
 
     __slots__ = ("topic", "accept_standard_json_only", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetRouteInfoByTopicRequest"
@@ -2442,13 +2442,13 @@ class GetRouteInfoByTopicRequest(_Struct):
     accept_standard_json_only: bool | None
     """Without it the header's version decides (401 and above: standard JSON)."""
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -2540,13 +2540,13 @@ class PopMessageRequest(_Struct):
     order: bool | None
     attempt_id: str | None
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -2630,13 +2630,13 @@ class AckMessageRequest(_Struct):
     offset: int
     lite_topic: str | None
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -2665,7 +2665,7 @@ class AckMessageResponse(_Struct):
 # 200052_peek_message.wire
 
 class PeekMessageRequest(_Struct):
-    """Looks at messages of a pop consumer's queue and leaves them there.
+    """Reads messages of a pop consumer's queue without taking them.
 
     Since 5.0.
     """
@@ -2681,13 +2681,13 @@ class PeekMessageRequest(_Struct):
     max_msg_nums: int
     consumer_group: str
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -2751,13 +2751,13 @@ class ChangeMessageInvisibleTimeRequest(_Struct):
     lite_topic: str | None
     suspend: bool | None
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -2796,7 +2796,7 @@ class ChangeMessageInvisibleTimeResponse(_Struct):
 # 200054_notification.wire
 
 class NotificationRequest(_Struct):
-    """Long poll: whether there is a message to pop.
+    """Waits until there is a message to pop (long poll).
 
     Since 5.0.
     """
@@ -2832,13 +2832,13 @@ class NotificationRequest(_Struct):
     exp_type: str | None
     exp: str | None
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -2877,7 +2877,7 @@ class NotificationResponse(_Struct):
 # 200055_polling_info.wire
 
 class PollingInfoRequest(_Struct):
-    """How many long polls wait at a queue.
+    """Returns the number of long polls that wait at a queue.
 
     Since 5.0.
     """
@@ -2892,13 +2892,13 @@ class PollingInfoRequest(_Struct):
     topic: str
     queue_id: int
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -2930,7 +2930,7 @@ class PollingInfoResponse(_Struct):
 # 200056_pop_rollback.wire
 
 class PopRollbackRequest(_Struct):
-    """Moves what the POP records of a broker with RocksDB hold back to files (5.4).
+    """Copies a broker's POP records from RocksDB back to files (5.4).
 
     Since 5.0.
     """
@@ -2985,9 +2985,9 @@ class PopLiteMessageRequest(_Struct):
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -3038,7 +3038,7 @@ class PopLiteMessageResponse(_Struct):
 # 200071_lite_subscription_ctl.wire
 
 class LiteSubscriptionCtlRequest(_Struct):
-    """Adds to a client's lite subscriptions, or takes from them.
+    """Adds or removes lite subscriptions of a client.
 
     Since 5.0.
 
@@ -3054,9 +3054,9 @@ class LiteSubscriptionCtlRequest(_Struct):
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -3091,7 +3091,7 @@ class AckLiteMessageRequest(_Struct):
 # 200073_notify_unsubscribe_lite.wire
 
 class NotifyUnsubscribeLiteRequest(_Struct):
-    """Broker to client: this lite subscription has ended.
+    """Broker to client: announces that a lite subscription has ended.
 
     Since 5.0.
     """
@@ -3107,9 +3107,9 @@ class NotifyUnsubscribeLiteRequest(_Struct):
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -3128,7 +3128,7 @@ class NotifyUnsubscribeLiteRequest(_Struct):
 # 200074_get_broker_lite_info.wire
 
 class GetBrokerLiteInfoRequest(_Struct):
-    """How many lite topics and subscriptions a broker has.
+    """Returns the numbers of a broker's lite topics and subscriptions.
 
     Since 5.0.
     """
@@ -3151,7 +3151,7 @@ class GetBrokerLiteInfoResponse(_Struct):
 # 200075_get_parent_topic_info.wire
 
 class GetParentTopicInfoRequest(_Struct):
-    """A lite topic's parent.
+    """Describes the parent of a lite topic.
 
     Since 5.0.
     """
@@ -3180,7 +3180,7 @@ class GetParentTopicInfoResponse(_Struct):
 # 200076_get_lite_topic_info.wire
 
 class GetLiteTopicInfoRequest(_Struct):
-    """One lite topic.
+    """Describes one lite topic.
 
     Since 5.0.
     """
@@ -3210,7 +3210,7 @@ class GetLiteTopicInfoResponse(_Struct):
 # 200077_get_lite_client_info.wire
 
 class GetLiteClientInfoRequest(_Struct):
-    """A client's lite subscriptions.
+    """Lists a client's lite subscriptions.
 
     Since 5.0.
     """
@@ -3247,7 +3247,7 @@ class GetLiteClientInfoResponse(_Struct):
 # 200078_get_lite_group_info.wire
 
 class GetLiteGroupInfoRequest(_Struct):
-    """A group's lite topics.
+    """Lists a group's lite topics.
 
     Since 5.0.
     """
@@ -3278,7 +3278,7 @@ class GetLiteGroupInfoResponse(_Struct):
 # 200079_trigger_lite_dispatch.wire
 
 class TriggerLiteDispatchRequest(_Struct):
-    """Hands out lite messages anew.
+    """Starts another delivery of lite messages.
 
     Since 5.0.
     """
@@ -3349,7 +3349,7 @@ class UpdateColdDataFlowCtrConfigResponse(_Struct):
 # 2002_remove_cold_data_flow_ctr_config.wire
 
 class RemoveColdDataFlowCtrConfigRequest(_Struct):
-    """Lifts a group's limit on cold data.
+    """Removes a group's limit on cold data.
 
     Since 5.0.
 
@@ -3371,7 +3371,7 @@ class RemoveColdDataFlowCtrConfigResponse(_Struct):
 # 2003_get_cold_data_flow_ctr_info.wire
 
 class GetColdDataFlowCtrInfoRequest(_Struct):
-    """How much cold data each group reads.
+    """Returns how much cold data each group reads.
 
     Since 5.0.
     """
@@ -3394,7 +3394,7 @@ class GetColdDataFlowCtrInfoResponse(_Struct):
 # 2004_set_commitlog_read_mode.wire
 
 class SetCommitlogReadModeRequest(_Struct):
-    """How commit log files are mapped.
+    """Sets how commit log files are mapped into memory.
 
     Since 5.0.
     """
@@ -3490,13 +3490,13 @@ class GetTopicStatsInfoRequest(_Struct):
 
     topic: str
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -3535,9 +3535,9 @@ class GetConsumerConnectionListRequest(_Struct):
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -3575,9 +3575,9 @@ class GetProducerConnectionListRequest(_Struct):
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -3668,9 +3668,9 @@ class DeleteSubscriptionGroupRequest(_Struct):
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -3708,13 +3708,13 @@ class GetConsumeStatsRequest(_Struct):
     topic_list: str | None
     """5.3.2+: names with ";"."""
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -3813,13 +3813,13 @@ class DeleteTopicInBrokerRequest(_Struct):
 
     topic: str
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -3843,7 +3843,7 @@ class DeleteTopicInBrokerResponse(_Struct):
 # 216_delete_topic_in_namesrv.wire
 
 class DeleteTopicInNamesrvRequest(_Struct):
-    """Takes a topic out of this name server's routes."""
+    """Removes a topic from this name server's routes."""
 
     __slots__ = ("topic", "cluster_name", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "DeleteTopicInNamesrvRequest"
@@ -3855,13 +3855,13 @@ class DeleteTopicInNamesrvRequest(_Struct):
     cluster_name: str | None
     """5.x."""
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -3886,7 +3886,7 @@ class DeleteTopicInNamesrvResponse(_Struct):
 # 217_register_topic_in_namesrv.wire
 
 class RegisterTopicInNamesrvRequest(_Struct):
-    """Puts a topic into a name server's routes.
+    """Adds a topic to a name server's routes.
 
     Since 5.0.
 
@@ -3901,13 +3901,13 @@ class RegisterTopicInNamesrvRequest(_Struct):
 
     topic: str
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -3957,7 +3957,7 @@ class GetKvListByNamespaceResponse(_Struct):
 # 220_reset_consumer_client_offset.wire
 
 class ResetConsumerClientOffsetRequest(_Struct):
-    """Broker to client, one way: go on from these offsets.
+    """Broker to client, one way: continue reading at these offsets.
 
     Body: offsetTable as JSON, queues as keys; or a list.
     """
@@ -3976,13 +3976,13 @@ class ResetConsumerClientOffsetRequest(_Struct):
     offset: int | None
     """5.x."""
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -4005,7 +4005,7 @@ class ResetConsumerClientOffsetRequest(_Struct):
 # 221_get_consumer_status_from_client.wire
 
 class GetConsumerStatusFromClientRequest(_Struct):
-    """Broker to client: where do you stand?"""
+    """Broker to client: returns the member's read offsets."""
 
     __slots__ = ("topic", "group", "client_addr", "lo", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetConsumerStatusFromClientRequest"
@@ -4017,13 +4017,13 @@ class GetConsumerStatusFromClientRequest(_Struct):
     group: str
     client_addr: str | None
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -4069,13 +4069,13 @@ class InvokeBrokerToResetOffsetRequest(_Struct):
     offset: int | None
     """5.x."""
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -4120,13 +4120,13 @@ class InvokeBrokerToGetConsumerStatusRequest(_Struct):
     client_addr: str | None
     """A client id."""
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -4285,7 +4285,7 @@ class AuthDeleteUserResponse(_Struct):
 # 3004_auth_get_user.wire
 
 class AuthGetUserRequest(_Struct):
-    """Access rules of 5.x: one user.
+    """Access rules of 5.x: returns one user.
 
     Since 5.0.
     """
@@ -4314,7 +4314,7 @@ class AuthGetUserResponse(_Struct):
 # 3005_auth_list_user.wire
 
 class AuthListUserRequest(_Struct):
-    """Access rules of 5.x: the users.
+    """Access rules of 5.x: lists users.
 
     Since 5.0.
     """
@@ -4343,7 +4343,7 @@ class AuthListUserResponse(_Struct):
 # 3006_auth_create_acl.wire
 
 class AuthCreateAclRequest(_Struct):
-    """Access rules of 5.x: what a user may do.
+    """Access rules of 5.x: creates the rules of a user.
 
     Since 5.0.
 
@@ -4371,7 +4371,7 @@ class AuthCreateAclResponse(_Struct):
 # 3007_auth_update_acl.wire
 
 class AuthUpdateAclRequest(_Struct):
-    """Access rules of 5.x: changes what a user may do.
+    """Access rules of 5.x: changes the rules of a user.
 
     Since 5.0.
 
@@ -4399,7 +4399,7 @@ class AuthUpdateAclResponse(_Struct):
 # 3008_auth_delete_acl.wire
 
 class AuthDeleteAclRequest(_Struct):
-    """Access rules of 5.x: takes rules away.
+    """Access rules of 5.x: deletes rules.
 
     Since 5.0.
     """
@@ -4427,7 +4427,7 @@ class AuthDeleteAclResponse(_Struct):
 # 3009_auth_get_acl.wire
 
 class AuthGetAclRequest(_Struct):
-    """Access rules of 5.x: what one user may do.
+    """Access rules of 5.x: returns the rules of one user.
 
     Since 5.0.
     """
@@ -4466,13 +4466,13 @@ class QueryTopicConsumeByWhoRequest(_Struct):
 
     topic: str
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -4499,7 +4499,7 @@ class QueryTopicConsumeByWhoResponse(_Struct):
 # 3010_auth_list_acl.wire
 
 class AuthListAclRequest(_Struct):
-    """Access rules of 5.x: all rules.
+    """Access rules of 5.x: lists rules.
 
     Since 5.0.
     """
@@ -4604,13 +4604,13 @@ class QueryConsumeTimeSpanRequest(_Struct):
     topic: str
     group: str
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -4695,7 +4695,7 @@ class CleanExpiredConsumequeueResponse(_Struct):
 # 307_get_consumer_running_info.wire
 
 class GetConsumerRunningInfoRequest(_Struct):
-    """Asked of a broker, which asks the client (code 207 when that does not answer within 10 s)."""
+    """Sent to a broker, which asks the client; code 207 when the client does not answer within 10 s."""
 
     __slots__ = ("consumer_group", "client_id", "jstack_enable", "ns", "nsd", "bname", "oway")
     NAME: ClassVar[str] = "GetConsumerRunningInfoRequest"
@@ -4709,9 +4709,9 @@ class GetConsumerRunningInfoRequest(_Struct):
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -4751,13 +4751,13 @@ class QueryCorrectionOffsetRequest(_Struct):
     compare_group: str
     topic: str
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -4786,7 +4786,7 @@ class QueryCorrectionOffsetResponse(_Struct):
 # 309_consume_message_directly.wire
 
 class ConsumeMessageDirectlyRequest(_Struct):
-    """Asked of a broker, which hands the message to the client.
+    """Sent to a broker, which passes the message to the client.
 
     Body: broker to client: one stored message.
     """
@@ -4818,13 +4818,13 @@ class ConsumeMessageDirectlyRequest(_Struct):
     topic_sys_flag: int | None
     group_sys_flag: int | None
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -4907,13 +4907,13 @@ class SendMessageV2Request(_Struct):
     broker_name: str | None
     """5.x."""
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -4981,7 +4981,7 @@ class SendMessageV2Response(_Struct):
 # 311_get_unit_topic_list.wire
 
 class GetUnitTopicListRequest(_Struct):
-    """Topics that belong to one unit of several."""
+    """Lists topics that belong to one unit of several."""
 
     __slots__ = ()
     NAME: ClassVar[str] = "GetUnitTopicListRequest"
@@ -5001,7 +5001,7 @@ class GetUnitTopicListResponse(_Struct):
 # 312_get_has_unit_sub_topic_list.wire
 
 class GetHasUnitSubTopicListRequest(_Struct):
-    """Topics with subscribers in a unit."""
+    """Lists topics with subscribers in a unit."""
 
     __slots__ = ()
     NAME: ClassVar[str] = "GetHasUnitSubTopicListRequest"
@@ -5021,7 +5021,7 @@ class GetHasUnitSubTopicListResponse(_Struct):
 # 313_get_has_unit_sub_ununit_topic_list.wire
 
 class GetHasUnitSubUnunitTopicListRequest(_Struct):
-    """Topics of no unit with subscribers in a unit."""
+    """Lists topics outside units with subscribers in a unit."""
 
     __slots__ = ()
     NAME: ClassVar[str] = "GetHasUnitSubUnunitTopicListRequest"
@@ -5056,9 +5056,9 @@ class CloneGroupOffsetRequest(_Struct):
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -5244,13 +5244,13 @@ class SendBatchMessageRequest(_Struct):
     broker_name: str | None
     """5.x."""
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -5334,13 +5334,13 @@ class QueryConsumeQueueRequest(_Struct):
     count: int | None
     consumer_group: str | None
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -5371,7 +5371,7 @@ class QueryConsumeQueueResponse(_Struct):
 # 322_query_data_version.wire
 
 class QueryDataVersionRequest(_Struct):
-    """Asked by brokers of name servers: has my registration changed?
+    """Broker to name server: asks whether the name server has the broker's newest registration.
 
     Body: DataVersion as JSON.
     """
@@ -5438,8 +5438,8 @@ class ResumeCheckHalfMessageResponse(_Struct):
 # 324_send_reply_message.wire
 
 class SendReplyMessageRequest(_Struct):
-    """Answers a request message: the broker hands it to the client that waits for it. Topic, sender and correlation stand in
-    `properties`.
+    """Answers a request message: the broker passes it to the client that waits for it. `properties` has topic, sender and
+    correlation id.
 
     Body: message bytes.
     """
@@ -5483,13 +5483,13 @@ class SendReplyMessageRequest(_Struct):
     batch: bool | None
     max_reconsume_times: int | None
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -5604,13 +5604,13 @@ class SendReplyMessageV2Request(_Struct):
     batch: bool | None
     broker_name: str | None
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -5680,7 +5680,7 @@ class SendReplyMessageV2Response(_Struct):
 # 326_push_reply_message_to_client.wire
 
 class PushReplyMessageToClientRequest(_Struct):
-    """Broker to client: the answer that it waits for. Answered with code 0.
+    """Broker to client: the reply to the client's request message. Answered with code 0.
 
     Body: message bytes, possibly compressed.
     """
@@ -5726,13 +5726,13 @@ class PushReplyMessageToClientRequest(_Struct):
     store_host: str
     store_timestamp: int
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -5798,7 +5798,7 @@ class AddWritePermOfBrokerResponse(_Struct):
 # 328_get_all_producer_info.wire
 
 class GetAllProducerInfoRequest(_Struct):
-    """The live members of every producer group."""
+    """Lists the connected members of every producer group."""
 
     __slots__ = ()
     NAME: ClassVar[str] = "GetAllProducerInfoRequest"
@@ -5818,7 +5818,7 @@ class GetAllProducerInfoResponse(_Struct):
 # 329_delete_expired_commitlog.wire
 
 class DeleteExpiredCommitlogRequest(_Struct):
-    """Deletes commit log files that are old enough."""
+    """Deletes commit log files that have reached the age limit."""
 
     __slots__ = ()
     NAME: ClassVar[str] = "DeleteExpiredCommitlogRequest"
@@ -5847,9 +5847,9 @@ class QueryTopicsByConsumerRequest(_Struct):
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -5886,13 +5886,13 @@ class QuerySubscriptionByConsumerRequest(_Struct):
     group: str
     topic: str | None
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -5933,13 +5933,13 @@ class GetTopicConfigRequest(_Struct):
 
     topic: str
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -5981,9 +5981,9 @@ class GetSubscriptiongroupConfigRequest(_Struct):
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -6009,7 +6009,7 @@ class GetSubscriptiongroupConfigResponse(_Struct):
 # 353_update_and_get_group_forbidden.wire
 
 class UpdateAndGetGroupForbiddenRequest(_Struct):
-    """Whether a group may read a topic.
+    """Checks or sets whether a group may read a topic.
 
     Since 5.0.
     """
@@ -6024,13 +6024,13 @@ class UpdateAndGetGroupForbiddenRequest(_Struct):
     topic: str
     readable: bool | None
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -6089,7 +6089,7 @@ class CheckRocksdbCqWriteProgressResponse(_Struct):
 # 355_export_rocksdb_config_to_json.wire
 
 class ExportRocksdbConfigToJsonRequest(_Struct):
-    """Writes what RocksDB holds of topics, groups or offsets to files.
+    """Exports topics, groups or offsets from RocksDB to files.
 
     Since 5.0.
     """
@@ -6115,7 +6115,7 @@ class ExportRocksdbConfigToJsonResponse(_Struct):
 # 361_lite_pull_message.wire
 
 class LitePullMessageRequest(_Struct):
-    """Code 11 for lite pull consumers, in a pool of threads of its own.
+    """Code 11 for lite pull consumers; the broker handles it in a separate thread pool.
 
     Since 5.0.
     """
@@ -6163,13 +6163,13 @@ class LitePullMessageRequest(_Struct):
     request_source: int | None
     proxy_froward_client_id: str | None
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -6241,7 +6241,7 @@ class LitePullMessageResponse(_Struct):
 # 370_recall_message.wire
 
 class RecallMessageRequest(_Struct):
-    """Takes a timer message back before its time (recallMessageEnable).
+    """Cancels a timer message before its time (recallMessageEnable).
 
     Since 5.0.
     """
@@ -6256,13 +6256,13 @@ class RecallMessageRequest(_Struct):
     topic: str
     recall_handle: str
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -6341,7 +6341,7 @@ class SetMessageRequestModeResponse(_Struct):
 # 402_get_all_message_request_mode.wire
 
 class GetAllMessageRequestModeRequest(_Struct):
-    """Slave to master: which groups pull and which pop.
+    """Slave to master: returns which groups pull and which pop.
 
     Since 5.0.
     """
@@ -6364,7 +6364,7 @@ class GetAllMessageRequestModeResponse(_Struct):
 # 5001_switch_timer_engine.wire
 
 class SwitchTimerEngineRequest(_Struct):
-    """From timer messages in files to RocksDB and back.
+    """Switches timer messages between files and RocksDB.
 
     Since 5.0.
     """
@@ -6413,7 +6413,7 @@ class UpdateAndCreateStaticTopicResponse(_Struct):
 # 901_get_broker_member_group.wire
 
 class GetBrokerMemberGroupRequest(_Struct):
-    """The brokers of one broker name.
+    """Lists the brokers of one broker name.
 
     Since 5.0.
     """
@@ -6443,7 +6443,7 @@ class GetBrokerMemberGroupResponse(_Struct):
 # 902_add_broker.wire
 
 class AddBrokerRequest(_Struct):
-    """To a container of brokers: start one more.
+    """To a container of brokers: adds a broker.
 
     Since 5.0.
     """
@@ -6469,7 +6469,7 @@ class AddBrokerResponse(_Struct):
 # 903_remove_broker.wire
 
 class RemoveBrokerRequest(_Struct):
-    """To a container of brokers: stop one.
+    """To a container of brokers: removes a broker.
 
     Since 5.0.
     """
@@ -6497,7 +6497,7 @@ class RemoveBrokerResponse(_Struct):
 # 904_broker_heartbeat.wire
 
 class BrokerHeartbeatRequest(_Struct):
-    """Broker to name server or controller: I am alive.
+    """Broker to name server or controller: heartbeat.
 
     Since 5.0.
     """
@@ -6551,7 +6551,7 @@ class BrokerHeartbeatResponse(_Struct):
 # 905_notify_min_broker_id_change.wire
 
 class NotifyMinBrokerIdChangeRequest(_Struct):
-    """Name server to broker: another one acts as the master.
+    """Name server to broker: announces a change of the acting master.
 
     Since 5.0.
     """
@@ -6580,7 +6580,7 @@ class NotifyMinBrokerIdChangeRequest(_Struct):
 # 906_exchange_broker_ha_info.wire
 
 class ExchangeBrokerHaInfoRequest(_Struct):
-    """Broker to broker: where replication is served.
+    """Broker to broker: returns the address of the replication service.
 
     Since 5.0.
     """
@@ -6624,7 +6624,7 @@ class ExchangeBrokerHaInfoResponse(_Struct):
 # 907_get_broker_ha_status.wire
 
 class GetBrokerHaStatusRequest(_Struct):
-    """How far the slaves have got.
+    """Returns the replication progress of the slaves.
 
     Since 5.0.
     """
@@ -6647,7 +6647,7 @@ class GetBrokerHaStatusResponse(_Struct):
 # 908_reset_master_flush_offset.wire
 
 class ResetMasterFlushOffsetRequest(_Struct):
-    """Broker to broker: how far the master has flushed.
+    """Broker to broker: sets the offset up to which the master has flushed.
 
     Since 5.0.
     """
@@ -6697,13 +6697,13 @@ class StatisticsMessagesHeader(_Struct):
     from_time: int | None
     to_time: int | None
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 
@@ -6731,13 +6731,13 @@ class InitConsumerOffsetHeader(_Struct):
     topic: str | None
     init_mode: int | None
     lo: bool | None
-    """True: only queues that are on this broker itself, none that moved (static topics)."""
+    """True: only queues on this broker itself, not those that moved (static topics)."""
     ns: str | None
     """Namespace."""
     nsd: bool | None
-    """Whether the names in the other fields have the namespace in front already."""
+    """Whether the names in the other fields already begin with the namespace."""
     bname: str | None
-    """Name of the broker that is meant."""
+    """Name of the target broker."""
     oway: bool | None
     """One way."""
 

@@ -167,7 +167,7 @@ class Presence:
             yield time.monotonic() + wait
 
     def _recovered(self, known: bool) -> bool:
-        """Return whether all connections are open, or the role was closed meanwhile, and perhaps the client, so that nothing may wait."""
+        """Return whether no call has to wait: all connections are open, or the role is closed."""
         return self._closed or (known and not any(conn.closed for conn in self._connections.values()))
 
     # --- the end ---

@@ -42,16 +42,16 @@ LARGEST = 1 << 18
 """Bytes that a broker puts in one reply, by default, but for a single message that is larger."""
 GUESS = 1 << 10
 """Bytes assumed for a message while none was read."""
-NOWHERE = 1 << 63
+NO_STOP = 1 << 63
 AGAIN = Policy(first=0.05, factor=2.0, ceiling=1.0, jitter=0.2)
 RESET, REMOVING = "OFFSET_RESET", "MESSAGE_WAS_REMOVING"
 """Remarks. RESET: an administrator has set the group to another offset, said in the reply to one pull only. REMOVING: records were just
 deleted."""
-TOLD_FROM = 4
+LOGGED_FROM = 4
 """Refusals in a row after which they are logged; then each time that their number has doubled."""
 LEFT_OUT = 5.0
 """Seconds between looks at the route for a queue that is not to be read now."""
-PASSING = TimedOut, TopicNotExist, NoQueue, NotReadable
+TRANSIENT = TimedOut, TopicNotExist, NoQueue, NotReadable
 """Errors that a fresh route, or the next try, may resolve: whether a queue is to be read, the route says (`looked`)."""
 FOUND, RETRY, MOVED = 0, PullRetryImmediately.code, PullOffsetMoved.code
 
@@ -69,7 +69,7 @@ class Cursor(ahead.Cursor):
         least: bytes of replies from which on a batch is made, while more is known to be stored.
         most: number of pulls that may be out at once; once `least` bytes wait, that many may be out or waiting together.
         step: messages asked for by one pull. mean: bytes of a message.
-        stuck: a pull failed, so that what has come is delivered without waiting for more, as where memory has no room for more (`short`).
+        deliver_now: a pull failed, so what was fetched is delivered without waiting for more, as where memory has no room (`short`).
         lenient: if `position` is gone, continue at the first offset left. look: look its broker up before the next pull.
         unseen: the broker says that the queue ends before the offset asked for; that counts once the queue holds all of the broker's log.
         caught_up: the queue holds all of it.
@@ -80,8 +80,24 @@ class Cursor(ahead.Cursor):
     """
 
     __slots__ = (
-        "behind", "caught_up", "edge", "heads", "later", "least", "left_out", "lenient", "look", "lost", "mean", "most", "queue", "sent",
-        "step", "stuck", "topic", "unseen",
+        "behind",
+        "caught_up",
+        "deliver_now",
+        "edge",
+        "heads",
+        "later",
+        "least",
+        "left_out",
+        "lenient",
+        "look",
+        "lost",
+        "mean",
+        "most",
+        "queue",
+        "sent",
+        "step",
+        "topic",
+        "unseen",
     )  # fmt: skip
 
     def __init__(self, topic: str, queue: Queue, start: int, stop: int | None, *, most: int, least: int, lenient: bool) -> None:
@@ -90,7 +106,7 @@ class Cursor(ahead.Cursor):
         self.sent = self.edge = start
         self.step, self.mean, self.behind = BROKER_LIMIT, GUESS, 0
         self.later: dict[int, Chunk] = {}
-        self.stuck = self.look = self.unseen = self.caught_up = self.left_out = False
+        self.deliver_now = self.look = self.unseen = self.caught_up = self.left_out = False
         self.lost: PlaceLost | None = None
         self.heads: tuple[RepeatedCommand, RepeatedCommand] | None = None
 
@@ -109,20 +125,20 @@ class Cursor(ahead.Cursor):
         self.sent = self.edge = offset
         self.later.clear()
         self.behind = 0
-        self.stuck = self.unseen = self.caught_up = False
+        self.deliver_now = self.unseen = self.caught_up = False
 
     def moved(self, chunk: Chunk, position: int) -> None:
         """Set the position behind a delivered reply, and take in the mean size of its messages."""
         self.position = position
-        self.stuck = False
+        self.deliver_now = False
         if chunk.size:
             mean = chunk.size // (chunk.next - chunk.start) + 1
             self.mean = max(mean, (self.mean + mean) // 2)  # grows at once, shrinks by half of the difference
 
-    def ripe(self, late: bool) -> bool:
+    def ready_to_deliver(self, late: bool) -> bool:
         """Return whether the replies that wait are to be delivered now. late: without waiting for more."""
         size = self.held - self.behind
-        if late or size >= self.least or not size or self.stuck or self.short:
+        if late or size >= self.least or not size or self.deliver_now or self.short:
             return True
         done = self.ahead >= self.end or (self.stop is not None and self.ahead >= self.stop)
         return done or self.chunks[-1].error is not None
@@ -130,7 +146,7 @@ class Cursor(ahead.Cursor):
     def again(self) -> None:
         """Ask for the first missing offset again, since a pull brought no usable reply."""
         self.sent = self.ahead
-        self.stuck = True
+        self.deliver_now = True
 
     def count(self, at: int) -> int:
         """Return how many messages to ask for at `at`: a step, but not what a later pull covers already, nor past the stop."""
@@ -188,10 +204,10 @@ class Pulls:
             return None
         return address
 
-    def questions(self, cursor: Cursor) -> Iterator[tuple[int, int, int]]:
+    def next_requests(self, cursor: Cursor) -> Iterator[tuple[int, int, int]]:
         """Yield the pulls to send for this queue: offset, number of messages, bytes to reserve (0: with "suspend")."""
         at, end, out, later = cursor.sent, cursor.end, cursor.out, cursor.later
-        stop = NOWHERE if cursor.stop is None else cursor.stop
+        stop = NO_STOP if cursor.stop is None else cursor.stop
         full = cursor.held >= cursor.least
         most = cursor.most - len(cursor.chunks) - len(later) if full else cursor.most
         needed = cursor.ahead if cursor.held - cursor.behind < cursor.least else -1  # the pull that everything else waits for
@@ -367,7 +383,7 @@ class Pulls:
             context: dict[str, Any] = {"position": cursor.queue.at(cursor.topic, offset), "first": low, "end": high}
             text = f"the next record is gone: the queue holds {low} up to {high}"
             if offset > high:
-                self._lose(cursor, PlaceLost(f"{text}; seek to go on", **context))
+                self._lose(cursor, PlaceLost(f"{text}; seek to continue", **context))
             else:
                 cursor.again()
                 self._fail(cursor, PullOffsetMoved(text, **context))
@@ -375,7 +391,7 @@ class Pulls:
         following = high if choice == "latest" else low
         if not cursor.lenient:
             lost = ": what lay between is gone, unread" if following > offset else ""
-            text = "%s[%d]: offset %d is not there, it goes on at %d%s"
+            text = "%s[%d]: offset %d does not exist, reading continues at %d%s"
             self._log.warning(("gone", cursor.key), text, *cursor.key, offset, following, lost)
         self.plan.seek(cursor.key, following)
 
@@ -404,7 +420,7 @@ class Pulls:
         """Try a queue again a little later, or have the error raised: it does not pass, or nothing has worked for `recovery_timeout`."""
         self._failing_since = self._failing_since or now
         cursor.look = True
-        judged = verdict(why, passing=PASSING)
+        judged = verdict(why, transient=TRANSIENT)
         if judged is Verdict.NEVER or now - self._failing_since > self._options.recovery_timeout:
             self._failing_since = 0.0
             self._fail(cursor, copy(why))
@@ -416,9 +432,9 @@ class Pulls:
         if now < cursor.retry_at:
             return  # several pulls of one queue may fail for one reason
         self.plan.refused(cursor, now)
-        if cursor.failures >= TOLD_FROM and not cursor.failures & (cursor.failures - 1):
+        if cursor.failures >= LOGGED_FROM and not cursor.failures & (cursor.failures - 1):
             text = "%s[%d] has not been read for %.1f s: %s"
-            self._log.warning(("unread", cursor.key), text, *cursor.key, now - cursor.troubled_since, why)
+            self._log.warning(("unread", cursor.key), text, *cursor.key, now - cursor.failing_since, why)
 
     def _fail(self, cursor: Cursor, why: WireprotoError) -> None:
         """Have the error raised once, after what was fetched before is delivered."""

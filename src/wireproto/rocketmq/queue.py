@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Self
 from wireproto._net import Event
 from wireproto.errors import Closed, Forked, Revoked, TimedOut, WireprotoError
 from wireproto.flow.ack_groups import PAUSE, AckGroups
+from wireproto.flow.closing_role import ClosingRole
 from wireproto.flow.ended import ended_before, note_ended, refuse_ended, taken_away
-from wireproto.flow.parting import PartingRole
 from wireproto.net.task import NEVER, operation, quick
 from wireproto.position import EARLIEST, TopicPartition
 from wireproto.records import Delivery
@@ -124,7 +124,7 @@ class Held:
     sent_back: bool = False
 
 
-class RocketQueueConsumer(PartingRole):
+class RocketQueueConsumer(ClosingRole):
     """Receives single messages of the assigned queues. Made by `RocketClient.queue`."""
 
     def __init__(self, cluster: RocketCluster, topic: str, group: str, options: RocketOptions) -> None:
@@ -164,7 +164,7 @@ class RocketQueueConsumer(PartingRole):
             Revoked, BrokerError, TransportError: earlier acks could not be committed: those messages may come again (raised once a queue).
             ConcurrentUse: another thread is in a call. Closed: the role or the client was closed.
         """
-        before, given = self._assignment.fetcher.handing, self._returning
+        before, given = self._assignment.fetcher.delivering, self._returning
         try:
             with self._only:
                 self._returning = None
@@ -245,7 +245,7 @@ class RocketQueueConsumer(PartingRole):
             items.append((Delivery(record, facts["reconsume_times"][at] + 1, self._end, _sent_to=held.real_topic), held))
         opened = prefix.opened(offsets)
         # A signal handler runs only between calls: all of this is done, or nothing of it.
-        prefix.open, prefix.fetched, self._ready, self._assignment.fetcher.handing = opened, end, items, None
+        prefix.open, prefix.fetched, self._ready, self._assignment.fetcher.delivering = opened, end, items, None
         prefix.advance()
 
     def _forget(self) -> None:
@@ -320,10 +320,10 @@ class RocketQueueConsumer(PartingRole):
     def _begin_commits(self) -> None:
         """Begin to commit what was acked, since the group's time is over. In the I/O thread."""
         if not self._only.closed:
-            for key, prefix in self._owing():
+            for key, prefix in self._uncommitted():
                 self._commit(key, prefix)
 
-    def _owing(self) -> list[tuple[TopicPartition, Prefix]]:
+    def _uncommitted(self) -> list[tuple[TopicPartition, Prefix]]:
         """Return what is to be committed of queues that are ours."""
         return [(key, prefix) for key, prefix in list(self._prefixes.items()) if prefix.owes and self._ours(key, prefix)]
 
@@ -365,7 +365,7 @@ class RocketQueueConsumer(PartingRole):
             raise
         except WireprotoError as why:
             if away(why):
-                member.ail(queue.address)
+                member.mark_unresponsive(queue.address)
             if not prefix.given:
                 self._failed(key, prefix, why)
             return why
@@ -433,13 +433,13 @@ class RocketQueueConsumer(PartingRole):
 
     def _settling(self, deadline: float) -> Steps[None]:
         """Commit all that was acked, and wait for that; raises why it was not."""
-        for giving in self._assignment.givings():
-            if not (yield giving, deadline):
+        for commit in self._assignment.last_commits():
+            if not (yield commit, deadline):
                 raise TimedOut("no answer to the last acks of a queue that fell to another member", topic=self.topic)
-        owing, problem = self._owing(), None
-        for key, prefix in owing:
+        uncommitted, problem = self._uncommitted(), None
+        for key, prefix in uncommitted:
             self._commit(key, prefix)
-        for key, prefix in owing:
+        for key, prefix in uncommitted:
             try:
                 yield from self._saving(key, prefix, deadline)
             except WireprotoError as why:
@@ -512,7 +512,7 @@ class RocketQueueConsumer(PartingRole):
     def _wake(self) -> None:
         self._leaving.set()
 
-    def _parting(self, deadline: float) -> Steps[None]:
+    def _closing_steps(self, deadline: float) -> Steps[None]:
         """Commit what was acked, and leave the group.
 
         Messages in hand and not ended come again, to the member that reads their queues next.

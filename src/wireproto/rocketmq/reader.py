@@ -2,7 +2,7 @@
 
 The reader is a `Fetcher` over the queues that the start names, up to the stops fixed when it opens. LATEST as a stop is the queue's max
 offset then. Reading ends when the next offset has reached the stop, whatever was stored there. Without a stop, and where the start names no
-queue, queues that the topic gets later are read, too (`coming.py`).
+queue, queues that the topic gets later are read, too (`new_queues.py`).
 Belongs to one thread at a time.
 """
 
@@ -18,8 +18,8 @@ from wireproto.net.task import operation
 from wireproto.position import AtTime, Earliest, Latest, Position, TopicPartition, Where
 
 from ..deadlines import deadline_after
-from .coming import Coming
 from .fetch import Fetcher
+from .new_queues import NewQueues
 from .offset_lookup import OffsetLookup
 from .transient_errors import passes
 
@@ -49,7 +49,7 @@ class RocketReader(Role):
         group = options.group or READERS_GROUP
         self._offsets = OffsetLookup(cluster, topic, group)
         self._fetcher = Fetcher(cluster, options, group=group, purpose="pull")
-        self._coming: Coming | None = None
+        self._new_queues: NewQueues | None = None
 
     @classmethod
     def opening(cls, cluster: RocketCluster, topic: str, start: Where, stop: Where | None, options: RocketOptions) -> Steps[Self]:
@@ -66,14 +66,14 @@ class RocketReader(Role):
         for key, offset in starts.items():
             made._fetcher.add(topic, route.queues[key[1]], offset, stops.get(key), earliest=isinstance(start, Earliest))
         if follows is not None:
-            made._coming = Coming(cluster, options, made._offsets, made._fetcher, follows, route)
+            made._new_queues = NewQueues(cluster, options, made._offsets, made._fetcher, follows, route)
         return made
 
     def _begins(self, start: Where, until: float) -> Steps[tuple[dict[TopicPartition, int], dict[TopicPartition, int]]]:
         """Look up where a reader without a stop begins.
 
         After `ENOUGH` seconds queues whose broker does not answer are left out, if another broker has answered. They are read as soon as
-        their broker answers (`Coming`), like those whose broker is away.
+        their broker answers (`NewQueues`), like those whose broker is away.
         """
         now = time.monotonic()
         try:
@@ -103,11 +103,11 @@ class RocketReader(Role):
             ProtocolError: what came cannot be decoded; names the position.
             ConcurrentUse: another thread is in a call. Closed: the role or the client was closed.
         """
-        before = self._fetcher.handing
+        before = self._fetcher.delivering
         try:
             with self._only:
-                if self._coming is not None:
-                    self._coming.look()
+                if self._new_queues is not None:
+                    self._new_queues.look()
                 found = self._fetcher.poll(deadline_after(timeout), self._fetching)
                 return found.batch if found is not None else None
         except WireprotoError:
@@ -123,7 +123,7 @@ class RocketReader(Role):
             return found.batch if found is not None else None
 
     def _fetching(self, deadline: float) -> Steps[Fetched | None]:
-        coming = self._coming
+        coming = self._new_queues
         if coming is None:
             return (yield from self._fetcher.polling(deadline))
         while True:
@@ -159,8 +159,8 @@ class RocketReader(Role):
             for key, offset in found.items():
                 self._fetcher.seek(key, offset, earliest=isinstance(where, Earliest))
             route = self._cluster.routes.known(self.topic)
-            if self._coming is not None and route is not None and isinstance(where, Earliest | Latest | AtTime):
-                self._coming.moved(where, route)
+            if self._new_queues is not None and route is not None and isinstance(where, Earliest | Latest | AtTime):
+                self._new_queues.moved(where, route)
 
     @property
     def positions(self) -> Mapping[TopicPartition, Position]:
@@ -170,10 +170,10 @@ class RocketReader(Role):
     @property
     def done(self) -> bool:
         """Return whether every partition has reached its stop."""
-        return self._coming is None and self._fetcher.done
+        return self._new_queues is None and self._fetcher.done
 
     def _let_go(self, deadline: float) -> None:
         """Drop what was fetched ahead."""
-        if self._coming is not None:
-            self._coming.close()
+        if self._new_queues is not None:
+            self._new_queues.close()
         self._fetcher.close()

@@ -32,7 +32,7 @@ from wireproto._codec import BriefLock, RocketSendCore, RocketSendHeader
 from wireproto._net import Event, Mailbox
 from wireproto.errors import Closed, TimedOut, TransportError, WireprotoError
 from wireproto.flow.alarm import Alarm
-from wireproto.flow.queue import FreeStamp
+from wireproto.flow.queue import UnnumberedSequencer
 from wireproto.flow.sender import Again, Refused, SendTimes, Split, Stored, Verdict
 from wireproto.net import retry
 from wireproto.net.task import Steps
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from .route import Route
 
 RESEND = retry.Policy(first=0.02, factor=2.0, ceiling=1.0, jitter=0.2)
-REPENT = 5.0
+RETRY_IDLE_AFTER = 5.0
 """Seconds after which a queue that failed, and that holds nothing now, is tried again by records that may go to any queue."""
 LOOK_AGAIN = 0.1
 """Seconds between looks at queues that failed."""
@@ -66,7 +66,7 @@ UNSENT = 4 << 20
 class RocketSender(RocketSendCore):
     """Sends the batches of one producer; see the module.
 
-    The core has the common cases: the connection of a batch (`target`, `crowded`), its command (`transmit`), and the plain answer to it.
+    The core has the common cases: the connection of a batch (`target`, `congested`), its command (`transmit`), and the plain answer to it.
 
     Attributes:
         core: the sender that this is the wire of. routing: the topic's queues, and where keys go.
@@ -98,8 +98,8 @@ class RocketSender(RocketSendCore):
         self._able_until = 0.0
         self._box = Mailbox(cluster.loop, self._replied, prompt=self._replied_well)
         pace = SendTimes(linger=self._options.linger, delivery_timeout=self._options.delivery_timeout, backoff=RESEND)
-        stamp = FreeStamp(self._options.max_in_flight)
-        self.core: ProgressSender = ProgressSender(self, stamp, pace, self._make_batch, self._alarm.set, time.monotonic, cluster.log)
+        sequencer = UnnumberedSequencer(self._options.max_in_flight)
+        self.core: ProgressSender = ProgressSender(self, sequencer, pace, self._make_batch, self._alarm.set, time.monotonic, cluster.log)
         self.routing = QueueSelector(cluster, route, self._options.route_age, self.core, self._learnt, beside)
 
     def close(self) -> None:
@@ -120,11 +120,11 @@ class RocketSender(RocketSendCore):
         return self._able[next(self._turn) % len(self._able)]
 
     def _healthy(self, partition: int, now: float) -> bool:
-        """Return whether the queue's broker answers, or is to be tried again."""
+        """Return whether records may be sent to this queue: its broker answers, or its pause after failures is over."""
         queue, home = self.core.queue(partition), self.routing.queues[partition]
         if queue.failures:
             idle = not queue.ready and queue.open is None and not queue.in_flight
-            return idle and home.broker not in self._wanted and now > queue.held_until + REPENT
+            return idle and home.broker not in self._wanted and now > queue.held_until + RETRY_IDLE_AFTER
         return home.address is not None
 
     def _elsewhere(self, broker: str, gone: int | None = None) -> Callable[[RocketBatch], int | None] | None:
@@ -205,7 +205,7 @@ class RocketSender(RocketSendCore):
 
     def late(self, batch: RocketBatch) -> TimedOut:
         """Make the error of a batch that was not acknowledged in time."""
-        text = f"no acknowledgement in time; the record may still arrive{batch.queue.last_trouble(batch)}"
+        text = f"no acknowledgement in time; the record may still arrive{batch.queue.last_error_text(batch)}"
         return TimedOut(text, topic=self._topic, partition=batch.home)
 
     # --- answers: in the I/O thread; a plain success also in a thread that waits ---
@@ -246,16 +246,16 @@ class RocketSender(RocketSendCore):
                 self._cluster.tasks.shared(("route", id(self)), self._look_again, f"looking for {self._topic}")
         elsewhere = self._elsewhere(self.routing.queues[batch.key].broker, batch.key if isinstance(why, NoQueue) else None)
         again = batch.queue.failures < retry.BRIEFLY  # a route may still come, and SYSTEM_ERROR may mean a full disk
-        passing = (TimedOut, codes.ServerError) if again else (TimedOut,)
+        transient = (TimedOut, codes.ServerError) if again else (TimedOut,)
         if time.monotonic() >= self.core.ends(batch):
             return Refused(why)
         if _too_large(why) and (parts := halves(batch)) is not None:
             return Split(why, parts)
         doubtful = isinstance(why, TransportError)
-        may_leave = why.elsewhere or retry.verdict(why, brief=True, passing=passing) is not retry.Verdict.NEVER
+        may_leave = why.elsewhere or retry.verdict(why, brief=True, transient=transient) is not retry.Verdict.NEVER
         if may_leave and batch.anywhere and elsewhere is not None:
             return Again(why, doubtful=doubtful, to=elsewhere)
-        if retry.verdict(why, brief=again, passing=passing) is retry.Verdict.NEVER:
+        if retry.verdict(why, brief=again, transient=transient) is retry.Verdict.NEVER:
             return Refused(why)
         return Again(why, doubtful=doubtful)
 

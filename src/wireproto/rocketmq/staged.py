@@ -29,7 +29,7 @@ from wireproto._net import Event
 from wireproto.compression import compress
 from wireproto.deadlines import deadline_after
 from wireproto.errors import Aborted, Closed, OptionError, OutcomeUnknown, TransportError, ValueUnsupported, WireprotoError
-from wireproto.flow.parting import PartingRole
+from wireproto.flow.closing_role import ClosingRole
 from wireproto.net.retry import briefly
 from wireproto.net.task import NEVER, Steps, is_async, operation
 
@@ -77,7 +77,7 @@ class Outgoing(NamedTuple):
         return self.key is None and self.partition is None
 
 
-class RocketTransactional(PartingRole):
+class RocketTransactional(ClosingRole):
     """Sends half messages and ends them. Made by `RocketClient.transactional`.
 
     Attributes:
@@ -284,7 +284,7 @@ class RocketTransactional(PartingRole):
         ending = self._tasks.shared(("end", half.transaction_id, verdict), make, f"the end of {half.transaction_id}")
         try:
             if not (yield ending, waits):
-                raise OutcomeUnknown(f"the end {verdict!r} is under way, and no answer was heard of it yet", topic=half.topic)
+                raise OutcomeUnknown(f"the {verdict} was requested, and its outcome is not known yet", topic=half.topic)
             ending.result()
         except (TransportError, Closed) as why:  # raised by the client or by this wait, not by the end itself
             if half.state is State.OPEN:
@@ -354,7 +354,7 @@ class RocketTransactional(PartingRole):
             for half in self._checks.still_open():
                 self.left(half, Closed("the role was closed"))
 
-    def _parting(self, deadline: float) -> Steps[None]:
+    def _closing_steps(self, deadline: float) -> Steps[None]:
         """Leave the group, when the ends that are under way are answered."""
         try:
             with suppress(WireprotoError):  # the client is closed: there is no answer any more

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from .cluster import RocketCluster
 
-GLANCE, ENOUGH = 0.2, 1.0
+NEXT_BROKER_AFTER, ALL_BROKERS_TIMEOUT = 0.2, 1.0
 """Seconds after which the next broker is asked, too, while one does not answer; and seconds that all of them have."""
 
 
@@ -62,7 +62,7 @@ class Subscriptions:
         """Warn if the member whose heartbeat was the last reads other topics. Errors are ignored."""
         if not masters:
             return
-        late = min(until, time.monotonic() + ENOUGH)
+        late = min(until, time.monotonic() + ALL_BROKERS_TIMEOUT)
         message = GetConsumerConnectionListRequest(consumer_group=self._group)
 
         def ask(address: str) -> Steps[ConsumerConnection]:
@@ -71,7 +71,7 @@ class Subscriptions:
 
         with suppress(WireprotoError):
             asked = ((f"topics of group {self._group} at {address}", ask(address)) for address in masters)
-            found = yield from self._cluster.tasks.race(asked, late, GLANCE)
+            found = yield from self._cluster.tasks.race(asked, late, NEXT_BROKER_AFTER)
             topics = self._without_retries(found.topics)
             others = sorted(one.client_id for one in found.connections if one.client_id != self._member)
             if topics and others and topics != self.topics and topics not in self._warned:

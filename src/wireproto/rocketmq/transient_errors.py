@@ -27,7 +27,7 @@ def away(why: WireprotoError) -> bool:
 
 def passes(why: WireprotoError) -> bool:
     """Return whether to try again a little later at the same broker; `TransientErrors` says for how long."""
-    return away(why) or verdict(why, passing=(ServerError,)) is not Verdict.NEVER
+    return away(why) or verdict(why, transient=(ServerError,)) is not Verdict.NEVER
 
 
 class TransientErrors:
@@ -47,7 +47,7 @@ class TransientErrors:
             return True
         since, failures = self._since.get(what, (now, 0))
         few = failures < BRIEFLY
-        lasting = verdict(why, passing=(ServerError,) if few else ()) is Verdict.NEVER or now - since > self._recovery_timeout
+        lasting = verdict(why, transient=(ServerError,) if few else ()) is Verdict.NEVER or now - since > self._recovery_timeout
         self._since[what] = since, failures + 1
         if lasting:
             self.over(what)

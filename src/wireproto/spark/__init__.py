@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 __all__ = ["KafkaWire", "PulsarWire", "RocketMQWire", "ZooKeeperWire", "register", "watch"]
 
 _SOURCES = {"KafkaWire": "kafka", "PulsarWire": "pulsar", "RocketMQWire": "rocketmq", "ZooKeeperWire": "zookeeper"}
-_HOMES = {**_SOURCES, "watch": "listener"}
+_LAZY_NAMES = {**_SOURCES, "watch": "listener"}
 _CONFS = {"spark.sql.python.filterPushdown.enabled": "true"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
+    if name in _LAZY_NAMES:
         try:
-            return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+            return getattr(import_module(f"{__name__}.{_LAZY_NAMES[name]}"), name)
         except ImportError as why:
             raise _lacking(why) from why
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -210,7 +210,7 @@ class Decisions:
         """Send a record to the prefix's partition."""
         return turn.send(value, topic=self.topic, key=key, partition=self.partition, timeout=self._timeout)
 
-    def stand(self, work: KafkaTransactions, sent: Receipt, timeout: float | None = None) -> None:
+    def wait_committed(self, work: KafkaTransactions, sent: Receipt, timeout: float | None = None) -> None:
         """Wait until the transaction in which a record was committed is not open in the partition any more.
 
         Where brokers have left it open (`kafka_hanging`), it ends with the driver's next transaction in this partition; so one is made.

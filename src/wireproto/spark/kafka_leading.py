@@ -78,7 +78,7 @@ class Leading:
         """Commit a decision. When this returns nothing undoes it, and only then may the transactions that it names be committed."""
         with work.begin(timeout=self._timeout) as turn:
             sent = self.decisions.decide(turn, decision)
-        self.decisions.stand(work, sent)
+        self.decisions.wait_committed(work, sent)
 
     def carried_out(self, work: KafkaTransactions, decision: Decision) -> tuple[OpenTransaction, ...]:
         """Commit each transaction of a decision, and note that.
@@ -128,7 +128,7 @@ class Leading:
         with work.begin(timeout=self._timeout) as turn:
             sent = what(turn)
         with self._later("what %s has noted may be open yet, and others' decisions wait behind it"):
-            self.decisions.stand(work, sent, self._sweeping)
+            self.decisions.wait_committed(work, sent, self._sweeping)
 
     def _must_lead(self, driver: Identity) -> None:
         """Raise Fenced where another driver has taken the name."""

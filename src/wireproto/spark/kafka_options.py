@@ -70,7 +70,7 @@ REFUSED = {
     "sasl.client.callback.handler.class": "classes of Java cannot run here; give a token by kafka.token (env:NAME or file:PATH)",
     "sasl.login.callback.handler.class": "classes of Java cannot run here; give a token by kafka.token (env:NAME or file:PATH)",
     "sasl.login.class": "classes of Java cannot run here",
-    "sasl.oauthbearer.token.endpoint.url": "give a token by kafka.token (env:NAME or file:PATH, read anew at each use)",
+    "sasl.oauthbearer.token.endpoint.url": "give a token by kafka.token (env:NAME or file:PATH, read again at each use)",
 }
 WITHOUT_EFFECT = re.compile(
     r"""group\.(id|instance\.id|protocol|remote\.assignor)|session\.timeout\.ms|heartbeat\.interval\.ms|max\.poll\..*|partition\.assignment\.strategy
@@ -305,7 +305,7 @@ def jaas(text: str, mechanism: str) -> dict[str, Any]:
         return {"user": values["username"], "password": f"value:{values['password']}"}
     claims = {name.removeprefix("unsecuredLoginStringClaim_"): value for name, value in values.items() if "StringClaim_" in name}
     if "sub" not in claims:
-        raise OptionError("option kafka.sasl.jaas.config: give the token by kafka.token (env:NAME or file:PATH, read anew at each use)")
+        raise OptionError("option kafka.sasl.jaas.config: give the token by kafka.token (env:NAME or file:PATH, read again at each use)")
     return {"token": unsecured_token(claims)}
 
 

@@ -40,7 +40,7 @@ Tree = Mapping[str, Any]
 T = TypeVar("T", bound=Position)
 
 LOST = "some data may have been lost because it is not there any more: it was aged out, or its topic was deleted, before it was read."
-REMEDY_FAIL = "; to go on without what is gone set failOnDataLoss to false"
+REMEDY_FAIL = "; to continue without the lost records set failOnDataLoss to false"
 
 
 class Span(InputPartition):
@@ -392,7 +392,7 @@ def retried(log: Log, action: Any) -> Any:
         try:
             return action()
         except (BrokerError, TransportError) as why:
-            if not left or verdict(why, brief=True, passing=(TimedOut,), final=(AuthError,)) is Verdict.NEVER:
+            if not left or verdict(why, brief=True, transient=(TimedOut,), final=(AuthError,)) is Verdict.NEVER:
                 raise
             logger.warning("%s-wire: brokers are asked again, %d times more at most: %s", log.protocol, left, why)
             time.sleep(log.settings.pause)

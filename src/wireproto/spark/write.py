@@ -46,7 +46,7 @@ except ImportError:  # PySpark 4.0
     ARROW_STREAMS = False
 
 ROWS = 10_000
-PATIENCE = 30.0  # seconds that a stream's check waits for brokers that are away: a client's default timeout
+AWAY_TIMEOUT = 30.0  # seconds that a stream's check waits for brokers that are away: a client's default timeout
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ def checked(sink: Sink, *, stream: bool) -> Sink:
         with sink.open() as client:
             sink.check(client, stream=stream)
 
-    retry.run(check, time.monotonic() + (PATIENCE if stream else 0.0), judge=away)
+    retry.run(check, time.monotonic() + (AWAY_TIMEOUT if stream else 0.0), judge=away)
     return sink
 
 

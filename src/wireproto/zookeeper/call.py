@@ -14,7 +14,7 @@ from ..net import retry
 from ..net.task import Steps
 from .codes import error
 from .errors import NotYet, connection_loss, lost_answer
-from .request_path import SETTLE, passing, unanswered
+from .request_path import SETTLE, is_transient, unanswered
 
 if TYPE_CHECKING:
     from .._net import Call as Sent
@@ -109,7 +109,7 @@ class Call(Generic[T]):
             try:
                 self._value = self._answer()
             except WireprotoError as why:
-                if passing(why) and self._repeats():
+                if is_transient(why) and self._repeats():
                     return self._link.tasks.drive(self.getting(deadline), deadline + SETTLE)
                 self._error = why
             self._settled = True
@@ -186,5 +186,5 @@ def going_on(call: Call[Any], since: float, timeout: float, until: float, what: 
 def _repeatable(frame: bytes | None) -> bool:
     """Return whether a call ended without a reply, or with one that says "not now"."""
     with suppress(ProtocolError):  # bytes that are no reply: `result` raises that
-        return frame is None or ((code := reply_error(frame)) != 0 and passing(error(code)))
+        return frame is None or ((code := reply_error(frame)) != 0 and is_transient(error(code)))
     return False

@@ -73,7 +73,7 @@ class ZooKeeperClient(ClientBase[ZooKeeperCluster]):
         """Open the session, within the client's `timeout`. Steps; they raise what `connect` raises."""
         return self.cluster.link.beginning(self.deadline())
 
-    def told_by(self, call_soon: Callable[..., object]) -> None:
+    def call_back_by(self, call_soon: Callable[..., object]) -> None:
         """Have callbacks of watches and of the session's state called by another event loop instead of a thread.
 
         Args:

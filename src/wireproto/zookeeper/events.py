@@ -221,7 +221,7 @@ class Events:
                 kinds = (DATA, EXIST) if watching.kind == IF_EXISTS else (watching.kind,)
                 self.table.remove(watching.path, watching.callback, kinds)
 
-    def stands_in(self, path: str, type_: WatcherType) -> bool:
+    def covers_one_shot(self, path: str, type_: WatcherType) -> bool:
         """Return whether a persistent watch is set in place of a one-shot watch of this type, which was not requested from the server."""
         with self._lock:
             return any(

@@ -209,7 +209,7 @@ class Multi:
 
     def _record(self, code: int, at: int | None) -> type[Message] | None:
         if code not in self.records:
-            raise Malformed(f"operation {code} is none of a multi", message=self.name, version=0, offset=at)
+            raise Malformed(f"operation {code} is not allowed in a multi", message=self.name, version=0, offset=at)
         return self.records[code]
 
     def _part(self, cls: type[Message], data: bytes, at: int, path: str) -> tuple[Any, int]:

@@ -77,9 +77,9 @@ if TYPE_CHECKING:
     from .paths import Chroot
 
 log = logging.getLogger("wireproto.zookeeper")
-SPREAD = 0.5
+RECONNECT_SPREAD = 0.5
 """Seconds over which clients that lost a server together reconnect, at most; also at most a twentieth of the session timeout."""
-FAREWELL = 5.0
+END_SESSION_TIMEOUT = 5.0
 """Seconds for which a close tries to find a server that ends the session, at most; also at most the session timeout."""
 _THERE = (*CONNECTED, State.SUSPENDED, State.LOST)
 
@@ -330,13 +330,13 @@ class Link(RequestPath):
         ready.fail(self._failure)
         there = bool(self._since and self.session.session_id and self.session.writable) and state in _THERE
         if conn is not None or there:
-            why = yield from self._farewell(conn, deadline, there=there, once=state is State.LOST)
+            why = yield from self._end_session(conn, deadline, there=there, once=state is State.LOST)
             if why is not None:
                 self.log.info("end", "the session was not closed at the server: %s", why)
         yield from self.events.ending(KeeperState.CLOSED, deadline)
         self.events.dispatcher.stop()
 
-    def _farewell(self, conn: Connection | None, deadline: float, *, there: bool, once: bool) -> Steps[object]:
+    def _end_session(self, conn: Connection | None, deadline: float, *, there: bool, once: bool) -> Steps[object]:
         """End the session at the current server, else at any that takes it up, round after round; returns why none did, or None. Steps.
 
         Between two servers, or while a leader is elected, the next server is there within seconds; otherwise what a session holds (a lock)
@@ -348,12 +348,12 @@ class Link(RequestPath):
             once: whether one round is enough, since the session may be over by the clock.
         """
         begin = time.monotonic()
-        until = min(deadline, begin + min(FAREWELL, self.session.timeout))
+        until = min(deadline, begin + min(END_SESSION_TIMEOUT, self.session.timeout))
         why: object = "none was reached"
         if conn is not None:
             try:
                 timeout = min(self.session.dead_after, self._server_timeout)
-                yield from self._leaving(conn, min(deadline, begin + timeout), FAREWELL / 2 if there else timeout)
+                yield from self._leaving(conn, min(deadline, begin + timeout), END_SESSION_TIMEOUT / 2 if there else timeout)
                 return None
             except WireprotoError as error:
                 why = error
@@ -383,7 +383,7 @@ class Link(RequestPath):
                     copy.copy(self.session).connected(*conn.context)
                     for scheme, credential in list(self._identities):
                         yield from self._session_setup.authenticate(conn, scheme, credential, until)
-                    yield from self._leaving(conn, until, FAREWELL)
+                    yield from self._leaving(conn, until, END_SESSION_TIMEOUT)
                     return None
                 except SessionExpired:
                     return None  # the session is gone
@@ -469,7 +469,7 @@ class Link(RequestPath):
                     self.session.connected(answer, sent)
                     before, self._conn = self._conn, None
                     if before is not None:  # a server without a quorum
-                        self.session.saw(before.seen_zxid)
+                        self.session.note_zxid(before.seen_zxid)
                         self._ready = Event(self._loop)
             except BrokerError:
                 if self.session.state is not State.EXPIRED:
@@ -516,7 +516,7 @@ class Link(RequestPath):
             if self._conn is not conn:
                 return
             self._conn = None
-            self.session.saw(conn.seen_zxid)
+            self.session.note_zxid(conn.seen_zxid)
             self._ready = Event(self._loop)
             self._last_error = why if isinstance(why, WireprotoError) else None
             lasted = time.monotonic() - self._since >= self.session.timeout
@@ -552,7 +552,7 @@ class Link(RequestPath):
 
         Clients that lost a server together spread, and attempts become rare where connections do not last.
         """
-        spread = random.random() * min(SPREAD, self.session.timeout / 20)
+        spread = random.random() * min(RECONNECT_SPREAD, self.session.timeout / 20)
         if self._short_lived < 2:
             return spread
         return min(spread + self._rounds.delay(self._short_lived - 1), self.session.timeout / 4)

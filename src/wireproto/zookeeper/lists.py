@@ -54,7 +54,7 @@ class MultiRequest:
         for code, record in self._pairs():
             wanted = REQUESTS.get(code)
             if wanted is None or not isinstance(record, wanted):
-                raise ValueUnsupported(f"{type(record).__name__} as operation {code} is none of a multi", message="MultiRequest")
+                raise ValueUnsupported(f"{type(record).__name__} as operation {code} is not allowed in a multi", message="MultiRequest")
             parts += (m.MultiHeader(type=code, done=False, err=-1).encode(), record.encode())
         parts.append(_END.encode())
         return b"".join(parts)
@@ -103,7 +103,7 @@ def _items(data: bytes, at: int, records: dict[int, type[Message] | None], name:
             if header.done:
                 break
             if header.type not in records:
-                raise Malformed(f"operation {header.type} is none of a multi", offset=at)
+                raise Malformed(f"operation {header.type} is not allowed in a multi", offset=at)
             record: Any = records[header.type]
             if record is not None:
                 record, at = record.decode_from(data, start=at)

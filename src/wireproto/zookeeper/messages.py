@@ -26,7 +26,7 @@ class _Struct(Message):
 # 01_create.wire
 
 class CreateRequest(_Struct):
-    """Creates a node. Sequential modes add the parent's counter as ten digits; the reply tells the name that came of it."""
+    """Creates a node. Sequential modes add the parent's counter as ten digits; the reply has the resulting path."""
 
     __slots__ = ("path", "data", "acl", "flags")
     NAME: ClassVar[str] = "CreateRequest"
@@ -82,7 +82,7 @@ class DeleteRequest(_Struct):
 # 03_exists.wire
 
 class ExistsRequest(_Struct):
-    """A missing node is error NONODE, and the watch is set all the same."""
+    """Checks whether a node exists. A missing node is error NONODE, and the watch is set nevertheless."""
 
     __slots__ = ("path", "watch")
     NAME: ClassVar[str] = "ExistsRequest"
@@ -260,7 +260,7 @@ class GetChildrenResponse(_Struct):
 # 09_sync.wire
 
 class SyncRequest(_Struct):
-    """Lets this server catch up with the leader before it answers what follows."""
+    """Waits until this server has caught up with the leader; later reads on the connection see that state."""
 
     __slots__ = ("path",)
     NAME: ClassVar[str] = "SyncRequest"
@@ -306,7 +306,7 @@ class AuthPacket(_Struct):
 # 101_set_watches.wire
 
 class SetWatches(_Struct):
-    """Arms one-shot watches again after a reconnect; those that fired meanwhile are notified."""
+    """Sets one-shot watches again after a reconnect. Events of the meantime are sent at once."""
 
     __slots__ = ("relative_zxid", "data_watches", "exist_watches", "child_watches")
     NAME: ClassVar[str] = "SetWatches"
@@ -403,7 +403,7 @@ class SetSASLResponse(_Struct):
 # 103_get_ephemerals.wire
 
 class GetEphemeralsRequest(_Struct):
-    """Ephemeral nodes of this session below a prefix."""
+    """Lists the ephemeral nodes of this session below a prefix."""
 
     __slots__ = ("prefix_path",)
     NAME: ClassVar[str] = "GetEphemeralsRequest"
@@ -431,7 +431,7 @@ class GetEphemeralsResponse(_Struct):
 # 104_get_all_children_number.wire
 
 class GetAllChildrenNumberRequest(_Struct):
-    """Nodes below a path, at any depth."""
+    """Counts the nodes below a path, at any depth."""
 
     __slots__ = ("path",)
     NAME: ClassVar[str] = "GetAllChildrenNumberRequest"
@@ -558,7 +558,7 @@ class ReconfigRequest(_Struct):
 # 17_watches.wire
 
 class CheckWatchesRequest(_Struct):
-    """Whether this session has a watch of this type on the path; error NOWATCHER when not."""
+    """Checks whether this session has a watch of this type on the path; error NOWATCHER when it has none."""
 
     __slots__ = ("path", "type")
     NAME: ClassVar[str] = "CheckWatchesRequest"
@@ -588,7 +588,7 @@ class RemoveWatchesRequest(_Struct):
         def __init__(self, *, path: str = ..., type: int = ...) -> None: ...
 
 class AddWatchRequest(_Struct):
-    """A watch that stays: on a node (and its list of children), or on a whole subtree."""
+    """Sets a persistent watch: on a node (and its list of children), or on a whole subtree."""
 
     __slots__ = ("path", "mode")
     NAME: ClassVar[str] = "AddWatchRequest"
@@ -606,7 +606,7 @@ class AddWatchRequest(_Struct):
 # 21_create_ttl.wire
 
 class CreateTTLRequest(_Struct):
-    """A node that goes away when it had no child and was not written for `ttl`."""
+    """Creates a node that is deleted when it has had no child and no write for `ttl` ms."""
 
     __slots__ = ("path", "data", "acl", "flags", "ttl")
     NAME: ClassVar[str] = "CreateTTLRequest"
@@ -634,8 +634,8 @@ class CreateTTLRequest(_Struct):
 # common.wire
 
 class Id(_Struct):
-    """Who: a scheme of authentication and the id within it (`world` `anyone`, `digest` `user:base64(sha1(user:password))`, `ip`
-    `10.0.0.0/8` …).
+    """An identity: a scheme of authentication and the id within it (`world` `anyone`, `digest` `user:base64(sha1(user:password))`,
+    `ip` `10.0.0.0/8` …).
     """
 
     __slots__ = ("scheme", "id")
@@ -649,7 +649,7 @@ class Id(_Struct):
         def __init__(self, *, scheme: str = ..., id: str = ...) -> None: ...
 
 class ACL(_Struct):
-    """What somebody may do with a node."""
+    """An access rule of a node: an identity and its permissions."""
 
     __slots__ = ("perms", "id")
     NAME: ClassVar[str] = "ACL"

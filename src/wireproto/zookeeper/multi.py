@@ -225,9 +225,9 @@ def _result(code: int, frame: bytes, at: int, item: Operation, root: Chroot) -> 
 def _failed(items: tuple[Operation, ...], found: list[Any]) -> BrokerError:
     """Return the error of the operation that failed; its `index` says which, its `results` hold every operation's error or None."""
     errors = [(index, value) for index, value in enumerate(found) if isinstance(value, BrokerError)]
-    index, culprit = next((pair for pair in errors if not isinstance(pair[1], RuntimeInconsistency)), errors[0])
-    culprit.__dict__.update(index=index, results=found)
-    return culprit
+    index, failed = next((pair for pair in errors if not isinstance(pair[1], RuntimeInconsistency)), errors[0])
+    failed.__dict__.update(index=index, results=found)
+    return failed
 
 
 def _name(items: tuple[Operation, ...]) -> str:

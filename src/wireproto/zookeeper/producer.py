@@ -57,7 +57,7 @@ ALONE = 3
 """Connections in a row that may end at one message before it fails."""
 SMALL = 1024
 """Bytes of a request that every server accepts."""
-HURRIED = 0.001
+ROOM_POLL = 0.001
 """Seconds between checks for replies while a thread waits for room in the send budget."""
 
 
@@ -528,7 +528,7 @@ class QueueProducer(Sends):
     def _look_later(self) -> None:
         """Set the timer that looks for room and replies. Under the lock."""
         if not self._again:
-            self._loop.call_at(time.monotonic() + (HURRIED if self._budget.waiting else ROOM), self._look)
+            self._loop.call_at(time.monotonic() + (ROOM_POLL if self._budget.waiting else ROOM), self._look)
             self._again = True
 
     def _look(self) -> None:

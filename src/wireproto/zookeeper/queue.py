@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING
 from .._codec import ColumnsBuilder
 from ..deadlines import deadline_after
 from ..errors import BrokerError, Closed, Revoked, TimedOut, WireprotoError
+from ..flow.closing_role import ClosingRole
 from ..flow.ended import note_ended, refuse_ended, taken_away
-from ..flow.parting import PartingRole
 from ..net.retry import Waits
 from ..net.task import NEVER, Steps, operation, steps
 from ..records import Delivery
@@ -37,7 +37,7 @@ from .errors import ConnectionLoss, Doubt, NotYet
 from .layout import ENTRIES, TAKEN, Entry, by_priority, queue_path
 from .multi import Delete, Operation, Set
 from .paths import join
-from .request_path import passing
+from .request_path import is_transient
 
 if TYPE_CHECKING:
     from ..net.task import Task
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from .watch import Watch
 
 
-PATIENCE = 30.0
+BACKGROUND_TIMEOUT = 30.0
 """Seconds that the tasks which create the queue, and check whether a claim is ours, may take, however short the calls are that wait."""
 ANSWER = 1.0
 """Seconds after which the next call repeats a request that is not answered, however short the calls are that wait for it."""
@@ -106,7 +106,7 @@ class Looking:
     asked_at: float
 
 
-class QueueWorker(PartingRole):
+class QueueWorker(ClosingRole):
     """A worker on one queue. `receive` belongs to one thread at a time; any thread may ack or release a delivery.
 
     Args:
@@ -166,7 +166,7 @@ class QueueWorker(PartingRole):
             except TimedOut:
                 return None  # no server answered in time; the session is kept in the background
             except BrokerError as why:
-                if not passing(why):
+                if not is_transient(why):
                     raise
                 yield deadline  # a server answered "not now" as long as there was time to repeat the request
                 return None
@@ -216,7 +216,7 @@ class QueueWorker(PartingRole):
         self._undelivered = None
         return None
 
-    def _parting(self, deadline: float) -> Steps[None]:
+    def _closing_steps(self, deadline: float) -> Steps[None]:
         """Give back what is claimed; later where no server answers, or there is no time: a claim would hide its message."""
         self._forget_watch()
         if self._making is not None:
@@ -462,7 +462,7 @@ class QueueWorker(PartingRole):
     def _checked(self, held: Claim | Claiming, deadline: float) -> Steps[bool]:
         """Run `_ours` in a task that continues when time runs out (TimedOut): the next call takes its result."""
         if held.check is None:
-            ours = self._ours(join(self._taken, held.name), held.scope, deadline_after(PATIENCE))
+            ours = self._ours(join(self._taken, held.name), held.scope, deadline_after(BACKGROUND_TIMEOUT))
             held.check = self._tasks.spawn(ours, f"looking whether {held.name} is ours")
         check = held.check
         if not (yield check, deadline):
@@ -508,4 +508,4 @@ class QueueWorker(PartingRole):
 def making(tree: Tree, paths: Sequence[str], acl: Sequence[ACL] | None) -> Steps[None]:
     """Create these nodes where they are missing. Steps."""
     for path in paths:
-        yield from steps(tree.ensure)(path, acl=acl, timeout=PATIENCE)
+        yield from steps(tree.ensure)(path, acl=acl, timeout=BACKGROUND_TIMEOUT)

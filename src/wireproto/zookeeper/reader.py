@@ -28,7 +28,7 @@ from .codes import NoNode
 from .errors import NotYet
 from .layout import ENTRIES, Entry, by_sequence, next_sequence, position, queue_path, resolve
 from .paths import join
-from .request_path import passing
+from .request_path import is_transient
 
 if TYPE_CHECKING:
     from .call import Call
@@ -125,7 +125,7 @@ class QueueReader(Role):
             except TimedOut:
                 return None  # no server answered in time; the session is kept in the background
             except BrokerError as why:
-                if not passing(why):
+                if not is_transient(why):
                     raise
                 yield until  # a server answered "not now" as long as there was time to repeat the request
                 return None
@@ -255,7 +255,7 @@ class QueueReader(Role):
         else:
             return None
         at = end if stat is not None and stat.czxid == self._made else 0
-        return DataLoss(f"{text}; seek to go on", topic=self.topic, partition=0, position=self._next, diverges_at=at)
+        return DataLoss(f"{text}; seek to continue", topic=self.topic, partition=0, position=self._next, diverges_at=at)
 
     def _still_there(self, deadline: float) -> Steps[None]:
         """Raise DataLoss if the queue was deleted, and not only one message of it; NotYet as `_list`."""

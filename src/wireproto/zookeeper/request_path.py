@@ -36,7 +36,7 @@ SETTLE = 5.0
 """Seconds beyond an operation's own deadline after which it is ended from outside."""
 
 
-def passing(why: WireprotoError) -> bool:
+def is_transient(why: WireprotoError) -> bool:
     """Return whether a server's error says "not now": nothing was done, and the same request may succeed later."""
     return isinstance(why, BrokerError) and retry.verdict(why) is not retry.Verdict.NEVER
 
@@ -192,7 +192,7 @@ class RequestPath:
 
     def passes(self, why: WireprotoError, deadline: float, failures: int = 0) -> bool:
         """Return whether there is time to repeat the request: a server that answers "throttled" or "session moved" has done nothing."""
-        if not passing(why) or time.monotonic() + retry.DEFAULT.delay(failures + 1) >= deadline:
+        if not is_transient(why) or time.monotonic() + retry.DEFAULT.delay(failures + 1) >= deadline:
             return False
         self.again(why)
         return True

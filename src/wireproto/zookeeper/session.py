@@ -162,7 +162,7 @@ class Session:
         after.zxid = self.zxid
         return after
 
-    def saw(self, zxid: int) -> None:
+    def note_zxid(self, zxid: int) -> None:
         """Note that a reply reported this transaction, whether the reply was read or not. Not for events: see `Events._pushed`."""
         self.zxid = max(self.zxid, zxid)
 

@@ -567,7 +567,7 @@ class Tree(Closing):
         try:
             yield from self._link.calling(op.Request(17, body, op.nothing, path), deadline_after(timeout))
         except NoWatcher:
-            return self._link.events.stands_in(self._root.out(path), type)
+            return self._link.events.covers_one_shot(self._root.out(path), type)
         return True
 
     def on_state(self, listener: Callable[[SessionEvent], Any]) -> Callable[[], None]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from .epochs import current
-from .nodes import Copies, Standing, placed
+from .nodes import Copies, LiveNodes, placed
 
 if TYPE_CHECKING:
     from ..log import PartitionLog
@@ -22,7 +22,7 @@ class Topics:
         default_partitions: number of partitions of a topic that is created without one.
     """
 
-    def __init__(self, side: Side, cluster: Standing) -> None:
+    def __init__(self, side: Side, cluster: LiveNodes) -> None:
         self._side, self._cluster = side, cluster
         self.default_partitions = 1
         self._facts: dict[str, Any] = side.store.facts.setdefault("topics", {})

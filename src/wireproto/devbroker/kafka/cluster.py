@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..._codec import java_hash
 from . import epochs
-from .nodes import NOBODY, Copies, Node, named, placed
+from .nodes import NO_LEADER, Copies, Node, named, placed
 
 if TYPE_CHECKING:
     from ..log import PartitionLog
@@ -75,10 +75,10 @@ class Cluster:
         """Take a node as there again."""
         node.up = True
         for log, copies in self._partitions():
-            if copies.regain(node.number, self.live):
+            if copies.elect_again(node.number, self.live):
                 self._led(log)
         for slot, copies in enumerate(self.slots):
-            if copies.regain(node.number, self.live):
+            if copies.elect_again(node.number, self.live):
                 self._hand_over(slot)
 
     def move(self, log: PartitionLog, node: int | None) -> int:
@@ -114,14 +114,14 @@ class Cluster:
 
     def _led(self, log: PartitionLog) -> None:
         epochs.begin(log)
-        log.stir()
+        log.notify_watchers()
 
     def _hand_over(self, slot: int) -> None:
         for group in self._side.groups.values():
             if slot_of(group.name) == slot:
                 group.answer_all(NOT_COORDINATOR)
                 group.pause()
-                if self.slots[slot].leader != NOBODY:
+                if self.slots[slot].leader != NO_LEADER:
                     group.resume()
 
 

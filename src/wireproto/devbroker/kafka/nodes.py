@@ -14,7 +14,7 @@ from typing import Protocol
 from ...errors import OptionError
 from .sessions import Sessions
 
-NODE, NOBODY = 1, -1
+NODE, NO_LEADER = 1, -1
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Node:
     sessions: Sessions = field(default_factory=Sessions)
 
 
-class Standing(Protocol):
+class LiveNodes(Protocol):
     """The nodes by listener, and the numbers of those that are up."""
 
     nodes: dict[str, Node]
@@ -51,7 +51,7 @@ class Copies:
     Attributes:
         nodes: nodes with a replica, the preferred leader first.
         in_sync: those of them that may lead it.
-        leader: the one that does, or NOBODY.
+        leader: the one that does, or NO_LEADER.
     """
 
     nodes: tuple[int, ...]
@@ -62,7 +62,7 @@ class Copies:
     def among(cls, nodes: tuple[int, ...], live: Collection[int]) -> Copies:
         """Make the replicas of a new partition."""
         there = [number for number in nodes if number in live]
-        return cls(nodes, there or list(nodes[:1]), there[0] if there else NOBODY)
+        return cls(nodes, there or list(nodes[:1]), there[0] if there else NO_LEADER)
 
     def lose(self, node: int) -> bool:
         """Take a node as gone; returns whether the leader changed."""
@@ -70,15 +70,15 @@ class Copies:
             self.in_sync.remove(node)
         if self.leader != node:
             return False
-        self.leader = next((number for number in self.nodes if number in self.in_sync and number != node), NOBODY)
+        self.leader = next((number for number in self.nodes if number in self.in_sync and number != node), NO_LEADER)
         return True
 
-    def regain(self, node: int, live: Collection[int]) -> bool:
+    def elect_again(self, node: int, live: Collection[int]) -> bool:
         """Take a node as back; returns whether it leads again, because no other node could."""
-        elected = self.leader == NOBODY and node in self.in_sync
+        elected = self.leader == NO_LEADER and node in self.in_sync
         if elected:
             self.leader = node
-        if self.leader != NOBODY:
+        if self.leader != NO_LEADER:
             self.in_sync += [number for number in self.nodes if number in live and number not in self.in_sync]
         return elected
 
@@ -90,8 +90,8 @@ class Copies:
         """
         if node is None:
             others = [number for number in self.nodes if number in self.in_sync]
-            node = others[(others.index(self.leader) + 1) % len(others)] if self.leader in others else NOBODY
-        if node not in self.in_sync or self.leader == NOBODY:
+            node = others[(others.index(self.leader) + 1) % len(others)] if self.leader in others else NO_LEADER
+        if node not in self.in_sync or self.leader == NO_LEADER:
             raise OptionError(f"node {node} cannot lead this: {', '.join(map(str, self.in_sync))} are in sync, {self.leader} leads")
         moved, self.leader = self.leader != node, node
         return moved

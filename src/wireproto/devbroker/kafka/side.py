@@ -19,7 +19,7 @@ from ...kafka import messages as m
 from . import epochs, groups, logs, sasl, topics, transactions
 from .access import Credentials, Session
 from .context import Context
-from .nodes import NOBODY
+from .nodes import NO_LEADER
 from .state import KafkaState
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ class KafkaSide(KafkaState):
     def coordinator(self, group: str) -> int:
         """Return the number of the node that coordinates a group; -1: none."""
         node = self.cluster.coordinator(group)
-        return NOBODY if node is None else node.number
+        return NO_LEADER if node is None else node.number
 
     def grow(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions."""
@@ -218,10 +218,10 @@ class KafkaSide(KafkaState):
         """Make an unclean election: another leader, where there is another node, whose log ends at or before `end`."""
         log = self._log(topic, partition)
         copies: Copies = log.facts["copies"]
-        if copies.leader != NOBODY:
+        if copies.leader != NO_LEADER:
             copies.move(None)
         epochs.elect(log, end)
-        log.stir()
+        log.notify_watchers()
 
     def move_away(self, topic: str, partition: int, below: int, *, slow: int) -> None:
         """Move records below an offset to remote storage; its next `slow` reads take too long and are answered without records."""

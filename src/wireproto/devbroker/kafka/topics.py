@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...kafka import messages as m
 from .catalogue import Topics, valid_name
 from .configs import INVALID_CONFIG, wrong
-from .nodes import NOBODY
+from .nodes import NO_LEADER
 
 if TYPE_CHECKING:
     from .context import Context
@@ -70,7 +70,7 @@ def _partition(side: KafkaState, name: str, number: int) -> Any:
     copies: Copies | None = side.topics.copies(name, number)
     assert copies is not None
     return m.MetadataResponsePartition(
-        error_code=LEADER_NOT_AVAILABLE if copies.leader == NOBODY else 0,
+        error_code=LEADER_NOT_AVAILABLE if copies.leader == NO_LEADER else 0,
         partition_index=number,
         leader_id=copies.leader,
         leader_epoch=side.topics.epoch(name, number),

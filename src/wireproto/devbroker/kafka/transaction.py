@@ -147,7 +147,7 @@ class Transaction:
     # --- its end ---
 
     def ends(self, producer: int, epoch: int, kind: int, *, bumps: bool) -> bool:
-        """Return whether the transaction is to be ended like this, now under the current epoch; False: there is nothing to end.
+        """Return whether this end is to be carried out, under the current epoch; False: there is nothing to end.
 
         Args:
             kind: COMMIT or ABORT.

@@ -79,8 +79,8 @@ async def query_offset(request: Request) -> Reply:
     if kept < 0 and (groups.old or header.set_zero_if_not_found is not False):
         # 0 where a queue's first message is still in memory, unless the request forbids it, which 4.9 does not know
         log = request.broker.queues.log(header.topic, header.queue_id)
-        young = log is None or (log.start == 0 and not (groups.old and request.broker.far and log.end))
-        kept = 0 if young and (groups.old or (log is not None and log.end)) else -1
+        new_group = log is None or (log.start == 0 and not (groups.old and request.broker.far and log.end))
+        kept = 0 if new_group and (groups.old or (log is not None and log.end)) else -1
     if kept < 0:
         return refuse(QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
     return Reply(ext=m.QueryConsumerOffsetResponse(offset=kept).to_ext())

@@ -89,11 +89,11 @@ class Nodes:
     """All nodes by path.
 
     Attributes:
-        mortal: paths of containers and nodes with a time to live (and of some that are gone).
+        expirable: paths of containers and nodes with a time to live (and of some that are gone).
     """
 
     def __init__(self) -> None:
-        self.mortal: set[str] = set()
+        self.expirable: set[str] = set()
         self._nodes: dict[str, Node] = {"/": Node(b"", OPEN, 0, 0, 0, 0, 0)}
         for path in ("/zookeeper", "/zookeeper/config", "/zookeeper/quota"):
             self.create(path, b"", OPEN, int(CreateMode.PERSISTENT), 0, 0)
@@ -126,7 +126,7 @@ class Nodes:
         """Put back a node that was saved, parents first."""
         self._nodes[path] = node
         if node.container or node.ttl is not None:
-            self.mortal.add(path)
+            self.expirable.add(path)
         if path != "/":
             above, name = split(path)
             self._nodes[above].children[name] = None
@@ -167,7 +167,7 @@ class Nodes:
         before = parent.pzxid
         self._nodes[path] = node
         if node.container or ttl is not None:
-            self.mortal.add(path)
+            self.expirable.add(path)
         parent.children[name] = None
         parent.created += 1
         parent.pzxid = zxid

@@ -190,10 +190,10 @@ class Requests:
         Args:
             now: milliseconds since 1970.
         """
-        for path in sorted(self._nodes.mortal):
+        for path in sorted(self._nodes.expirable):
             node = self._nodes.find(path)
             if node is None or not (node.container or node.ttl is not None):
-                self._nodes.mortal.discard(path)
+                self._nodes.expirable.discard(path)
                 continue
             empty_container = node.container and node.created and not node.children
             outlived = node.ttl is not None and not node.children and now - node.mtime > node.ttl

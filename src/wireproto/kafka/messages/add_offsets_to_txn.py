@@ -10,7 +10,7 @@ from ._base import _Request, _Response
 
 
 class AddOffsetsToTxnRequest(_Request):
-    """Offsets of this group take part in the transaction.
+    """Add a group, whose offsets will be committed, to a transaction.
 
     Versions 0-4, flexible from 3.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AddPartitionsToTxnRequest(_Request):
-    """These partitions take part in the transaction. v4 and later are for brokers, and hold several transactions.
+    """Add partitions to a transaction. v4 and later are for brokers, and name several transactions.
 
     Versions 0-5, flexible from 3.
     """

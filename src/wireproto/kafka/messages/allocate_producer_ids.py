@@ -10,7 +10,7 @@ from ._base import _Request, _Response
 
 
 class AllocateProducerIdsRequest(_Request):
-    """From a broker to the controller: a block of producer ids, please.
+    """From a broker to the controller: request a block of producer ids.
 
     Versions 0, flexible from 0.
     """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class AlterConfigsRequest(_Request):
-    """Replace all settings of a resource. IncrementalAlterConfigs changes only those named.
+    """Replace all settings of a resource. IncrementalAlterConfigs changes only those that it names.
 
     Versions 0-2, flexible from 2.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AlterPartitionRequest(_Request):
-    """From a leader to the controller: who is in sync now.
+    """From a leader to the controller: the partition's new set of in-sync replicas.
 
     Versions 0-3, flexible from 0. Versions 0-1 are refused by new releases.
     """
@@ -203,7 +203,7 @@ class AlterPartitionResponsePartitionData(_Struct):
     leader_epoch: int
     """Counts the leaders of this partition; -1: unknown."""
     isr: tuple[int, ...]
-    """Who is in sync."""
+    """The replicas in sync."""
     leader_recovery_state: int
     """Versions 1+."""
     partition_epoch: int

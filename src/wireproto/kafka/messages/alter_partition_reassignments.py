@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AlterPartitionReassignmentsRequest(_Request):
-    """Move partitions to other nodes, or call a move off.
+    """Move replicas of partitions to other nodes, or cancel such a move.
 
     Versions 0-1, flexible from 0.
     """

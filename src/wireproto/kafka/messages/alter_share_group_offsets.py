@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AlterShareGroupOffsetsRequest(_Request):
-    """Set where a share group without members starts.
+    """Set the start offsets of a share group without members.
 
     Versions 0, flexible from 0.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ApiVersionsRequest(_Request):
-    """Which messages and versions the node speaks. A node that does not know the version asked for answers in v0 with
+    """List the messages and versions that the node supports. A node that does not know the requested version answers in v0 with
     UNSUPPORTED_VERSION; the answer's header is always v0.
 
     Versions 0-5, flexible from 3.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class AssignReplicasToDirsRequest(_Request):
-    """From a broker to the controller: which replica lies in which folder.
+    """From a broker to the controller: the folder of each replica.
 
     Versions 0, flexible from 0.
     """

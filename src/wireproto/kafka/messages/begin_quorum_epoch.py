@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class BeginQuorumEpochRequest(_Request):
-    """Between controllers: I am the leader now.
+    """Between controllers: announce that the sender is the leader.
 
     Versions 0-1, flexible from 1.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class BrokerHeartbeatRequest(_Request):
-    """From a broker to the controller: I am alive.
+    """From a broker to the controller: heartbeat.
 
     Versions 0-2, flexible from 0.
     """

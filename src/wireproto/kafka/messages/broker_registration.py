@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class BrokerRegistrationRequest(_Request):
-    """From a broker to the controller: I am starting.
+    """From a broker to the controller: register the broker at its start.
 
     Versions 0-4, flexible from 0.
     """

@@ -209,7 +209,7 @@ class LeaderEndpoint(_Struct):
         ) -> None: ...
 
 class LeaderIdAndEpoch(_Struct):
-    """Who leads a partition, and in which epoch."""
+    """The leader of a partition, and its epoch."""
 
     __slots__ = ("leader_id", "leader_epoch", "unknown_tags")
     NAME: ClassVar[str] = "LeaderIdAndEpoch"
@@ -252,7 +252,7 @@ class Listener(_Struct):
         ) -> None: ...
 
 class NodeEndpoint(_Struct):
-    """Where a node listens."""
+    """The address of a node."""
 
     __slots__ = ("node_id", "host", "port", "unknown_tags")
     NAME: ClassVar[str] = "NodeEndpoint"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ConsumerGroupDescribeRequest(_Request):
-    """State and members of groups of the newer kind.
+    """Describe groups of KIP-848: state and members.
 
     Versions 0-1, flexible from 0.
     """

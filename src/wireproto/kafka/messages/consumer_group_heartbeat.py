@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ConsumerGroupHeartbeatRequest(_Request):
-    """The whole of the newer group protocol: join, stay, acknowledge the assignment and leave by beats; the broker assigns.
+    """The single request of the group protocol of KIP-848: a member joins, stays, confirms its assignment and leaves by heartbeats.
 
     Versions 0-1, flexible from 0.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ConsumerProtocolSubscription(_Struct):
-    """What a member says of itself: the bytes in JoinGroup's metadata, after an int16 with the version.
+    """A member's subscription: the bytes in JoinGroup's metadata, after an int16 with the version.
 
     Versions 0-3.
     """
@@ -62,7 +62,7 @@ class ConsumerProtocolTopicPartition(_Struct):
         def __init__(self, *, topic: str = ..., partitions: Sequence[int] = ...) -> None: ...
 
 class ConsumerProtocolAssignment(_Struct):
-    """What a member is given: the bytes in SyncGroup's assignment, after an int16 with the version.
+    """A member's assignment: the bytes in SyncGroup's assignment, after an int16 with the version.
 
     Versions 0-3.
     """

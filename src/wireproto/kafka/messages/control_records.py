@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ControlRecordTypeSchema(_Struct):
-    """Key of a control record: what kind it is.
+    """Key of a control record: its kind.
 
     Versions 0.
     """
@@ -168,7 +168,7 @@ class KRaftVersionRecord(_Struct):
         ) -> None: ...
 
 class VotersRecord(_Struct):
-    """Control record in the metadata log: who votes.
+    """Control record in the metadata log: the voters.
 
     Versions 0, flexible from 0.
     """

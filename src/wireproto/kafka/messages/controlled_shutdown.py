@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ControlledShutdownRequest(_Request):
-    """From a broker of a ZooKeeper cluster to the controller: move my leaders away, I am leaving.
+    """From a broker of a ZooKeeper cluster to the controller: it shuts down, and its leaders have to move.
 
     Versions 0-3, flexible from 3. Versions 0-3 are refused by new releases.
     """

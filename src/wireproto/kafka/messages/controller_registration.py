@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ControllerRegistrationRequest(_Request):
-    """From a controller to the active one: who I am.
+    """From a controller to the active one: register the sender.
 
     Versions 0, flexible from 0.
     """

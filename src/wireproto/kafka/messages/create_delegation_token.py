@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class CreateDelegationTokenRequest(_Request):
-    """Make a token that stands for a user.
+    """Create a delegation token, by which a client logs in as a user.
 
     Versions 0-3, flexible from 2. Versions 0 are refused by new releases.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class CreateTopicsRequest(_Request):
-    """Create topics. For the controller; other nodes of a KRaft cluster pass it on.
+    """Create topics. For the controller; other nodes of a KRaft cluster forward it.
 
     Versions 0-7, flexible from 5. Versions 0-1 are refused by new releases.
     """

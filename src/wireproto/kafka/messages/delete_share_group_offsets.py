@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DeleteShareGroupOffsetsRequest(_Request):
-    """Forget where a share group starts.
+    """Delete the start offsets of a share group.
 
     Versions 0, flexible from 0.
     """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class DeleteShareGroupStateRequest(_Request):
-    """From the group coordinator to the share coordinator: forget the state.
+    """From the group coordinator to the share coordinator: delete the state of partitions.
 
     Versions 0, flexible from 0.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DescribeAclsRequest(_Request):
-    """Access rules that match a filter.
+    """List the access rules that match a filter.
 
     Versions 0-3, flexible from 2. Versions 0 are refused by new releases.
     """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class DescribeClientQuotasRequest(_Request):
-    """Quotas that match a filter.
+    """List the quotas that match a filter.
 
     Versions 0-1, flexible from 1.
     """

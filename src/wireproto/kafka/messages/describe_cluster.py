@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DescribeClusterRequest(_Request):
-    """Nodes of the cluster: what Metadata says of them, without topics.
+    """Describe the cluster's nodes, as Metadata does, without topics.
 
     Versions 0-2, flexible from 0.
     """

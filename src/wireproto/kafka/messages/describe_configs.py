@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DescribeConfigsRequest(_Request):
-    """Settings of topics, brokers and other resources. Settings of a broker: ask that broker.
+    """Return the settings of topics, brokers and other resources. A broker's own settings come from that broker only.
 
     Versions 0-4, flexible from 4. Versions 0 are refused by new releases.
     """

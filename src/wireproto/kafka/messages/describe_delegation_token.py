@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DescribeDelegationTokenRequest(_Request):
-    """Tokens, by owner.
+    """List delegation tokens, by owner.
 
     Versions 0-3, flexible from 2. Versions 0 are refused by new releases.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DescribeGroupsRequest(_Request):
-    """State and members of groups.
+    """Describe groups: state and members.
 
     Versions 0-6, flexible from 5.
     """

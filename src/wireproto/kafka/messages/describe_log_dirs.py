@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DescribeLogDirsRequest(_Request):
-    """Folders of a node, and what lies in them.
+    """List a node's log folders, with the partitions in each.
 
     Versions 0-5, flexible from 2. Versions 0 are refused by new releases.
     """

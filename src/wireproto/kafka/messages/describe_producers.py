@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DescribeProducersRequest(_Request):
-    """Producers that write to a partition. The node must lead it.
+    """Describe the producers that write to a partition. The node must lead it.
 
     Versions 0, flexible from 0.
     """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class DescribeQuorumRequest(_Request):
-    """State of the controllers' log: leader, voters, observers.
+    """Describe the quorum of the controllers' log: leader, voters, observers.
 
     Versions 0-2, flexible from 0.
     """

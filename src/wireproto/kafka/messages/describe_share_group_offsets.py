@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DescribeShareGroupOffsetsRequest(_Request):
-    """Where share groups start in their partitions.
+    """Return the start offsets of share groups in their partitions.
 
     Versions 0-1, flexible from 0.
     """

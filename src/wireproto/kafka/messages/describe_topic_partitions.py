@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class DescribeTopicPartitionsRequest(_Request):
-    """Topics and partitions page by page, with the replicas eligible to lead.
+    """Describe topics and partitions page by page, with the replicas eligible to lead.
 
     Versions 0, flexible from 0.
     """
@@ -142,15 +142,15 @@ class DescribeTopicPartitionsResponsePartition(_Struct):
     leader_epoch: int
     """Counts the leaders of this partition; -1: unknown."""
     replica_nodes: tuple[int, ...]
-    """Who holds a copy."""
+    """Nodes with a copy."""
     isr_nodes: tuple[int, ...]
-    """Who is in sync."""
+    """The replicas in sync."""
     eligible_leader_replicas: tuple[int, ...] | None
-    """Who may lead besides the in-sync ones."""
+    """Replicas that may lead besides the in-sync ones."""
     last_known_elr: tuple[int, ...] | None
-    """Who was eligible last."""
+    """Replicas that were eligible last."""
     offline_replicas: tuple[int, ...]
-    """Who is down."""
+    """Replicas whose nodes are down."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DescribeTransactionsRequest(_Request):
-    """State of transactions, from their coordinators.
+    """Describe transactions, at their coordinators.
 
     Versions 0, flexible from 0.
     """
@@ -87,7 +87,7 @@ class DescribeTransactionsTransactionState(_Struct):
     transactional_id: str
     transaction_state: str
     transaction_timeout_ms: int
-    """Open transactions are aborted after so many ms."""
+    """Ms after which an open transaction is aborted."""
     transaction_start_time_ms: int
     producer_id: int
     """-1: none."""

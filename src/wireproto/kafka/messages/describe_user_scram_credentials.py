@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class DescribeUserScramCredentialsRequest(_Request):
-    """Which SCRAM credentials users have (never the secrets).
+    """List the SCRAM credentials of users, without their secrets.
 
     Versions 0, flexible from 0.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ElectLeadersRequest(_Request):
-    """Have the preferred replica, or any replica, elected as leader.
+    """Elect the preferred replica, or any replica, as leader.
 
     Versions 0-2, flexible from 2.
     """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class EndQuorumEpochRequest(_Request):
-    """Between controllers: I am leader no more.
+    """Between controllers: announce that the sender is no longer the leader.
 
     Versions 0-1, flexible from 1.
     """

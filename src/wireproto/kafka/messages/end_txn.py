@@ -10,7 +10,7 @@ from ._base import _Request, _Response
 
 
 class EndTxnRequest(_Request):
-    """Commit or abort the transaction.
+    """Commit or abort a transaction.
 
     Versions 0-5, flexible from 3.
     """

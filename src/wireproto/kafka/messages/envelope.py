@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class EnvelopeRequest(_Request):
-    """Between nodes: a client's request, passed on to the controller.
+    """Between nodes: a client's request, forwarded to the controller.
 
     Versions 0, flexible from 0.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ExpireDelegationTokenRequest(_Request):
-    """Let a token end earlier, or at once.
+    """Set an earlier end for a delegation token; it may be now.
 
     Versions 0-2, flexible from 2. Versions 0 are refused by new releases.
     """

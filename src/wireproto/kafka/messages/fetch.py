@@ -55,7 +55,7 @@ class FetchRequest(_Request):
     max_wait_ms: int
     """How long to wait for min_bytes, ms."""
     min_bytes: int
-    """Answer once so many bytes are there."""
+    """The response is sent when this many bytes are available."""
     max_bytes: int
     """Soft bound on the answer: the first batch comes even if it is larger. Versions 3+."""
     isolation_level: int
@@ -291,13 +291,13 @@ class FetchPartitionData(_Struct):
     diverging_epoch: FetchEpochEndOffset
     """Where the asker's log and the leader's part. Versions 12+."""
     current_leader: FetchLeaderIdAndEpoch
-    """Who leads now, when the asked node does not. Versions 12+."""
+    """The present leader, when this node is not it. Versions 12+."""
     snapshot_id: FetchSnapshotId
     """Versions 12+."""
     aborted_transactions: tuple[AbortedTransaction, ...] | None
     """What a committed-only reader has to leave out. Versions 4+."""
     preferred_read_replica: int
-    """-1: go on with the leader. Versions 11+."""
+    """-1: read from the leader. Versions 11+."""
     records: Slice | bytes | None
     """Record batches; the last one may be cut off."""
     unknown_tags: tuple[tuple[int, bytes], ...]
@@ -340,7 +340,7 @@ class FetchEpochEndOffset(_Struct):
         ) -> None: ...
 
 class FetchLeaderIdAndEpoch(_Struct):
-    """who leads now, when the asked node does not."""
+    """the present leader, when this node is not it."""
 
     __slots__ = ("leader_id", "leader_epoch", "unknown_tags")
     NAME: ClassVar[str] = "FetchLeaderIdAndEpoch"

@@ -154,7 +154,7 @@ class FetchSnapshotResponsePartitionSnapshot(_Struct):
     """0: success."""
     snapshot_id: SnapshotId
     current_leader: LeaderIdAndEpoch
-    """Who leads now, when the asked node does not."""
+    """The present leader, when this node is not it."""
     size: int
     position: int
     unaligned_records: Slice | bytes

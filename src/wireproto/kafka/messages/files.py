@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ProducerSnapshot(_Struct):
-    """Producers of a partition and where they stand: a .snapshot file beside the log.
+    """Producers of a partition, with their epochs and sequence numbers: a .snapshot file beside the log.
 
     Versions 1.
     """
@@ -101,7 +101,7 @@ class AbortedTxn(_Struct):
         ) -> None: ...
 
 class QuorumStateData(_Struct):
-    """Who leads and for whom this node voted: the quorum-state file.
+    """The leader and this node's vote: the quorum-state file.
 
     Versions 0-1, flexible from 0.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class FindCoordinatorRequest(_Request):
-    """Which node coordinates a group or transaction. Any node answers.
+    """Find the coordinator of a group or transaction. Any node answers.
 
     Versions 0-6, flexible from 3.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class GetTelemetrySubscriptionsRequest(_Request):
-    """Which metrics the cluster would like to have from this client.
+    """Return the metrics that the cluster requests from this client.
 
     Versions 0, flexible from 0.
     """

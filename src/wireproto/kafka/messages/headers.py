@@ -10,7 +10,7 @@ from ._base import _Struct
 
 
 class RequestHeader(_Struct):
-    """Stands before every request. v2 ends in tagged fields. The client id never became a compact string.
+    """The header of every request. v2 ends in tagged fields. The client id never became a compact string.
 
     Versions 0-2, flexible from 2.
     """
@@ -42,7 +42,7 @@ class RequestHeader(_Struct):
         ) -> None: ...
 
 class ResponseHeader(_Struct):
-    """Stands before every answer. v1 ends in tagged fields.
+    """The header of every response. v1 ends in tagged fields.
 
     Versions 0-1, flexible from 1.
     """

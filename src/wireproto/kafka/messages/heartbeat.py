@@ -10,7 +10,7 @@ from ._base import _Request, _Response
 
 
 class HeartbeatRequest(_Request):
-    """I am alive and hold this generation.
+    """Keep a member of a group alive, and name its generation.
 
     Versions 0-4, flexible from 4.
     """

@@ -10,7 +10,7 @@ from ._base import _Request, _Response
 
 
 class InitProducerIdRequest(_Request):
-    """Get a producer id and epoch: idempotent producers from any node, transactional ones from their coordinator.
+    """Get a producer id and epoch: an idempotent producer from any node, a transactional one from its coordinator.
 
     Versions 0-5, flexible from 2.
     """
@@ -36,7 +36,7 @@ class InitProducerIdRequest(_Request):
     transactional_id: str | None
     """Null: idempotent only."""
     transaction_timeout_ms: int
-    """Open transactions are aborted after so many ms."""
+    """Ms after which an open transaction is aborted."""
     producer_id: int
     """Of the earlier life, to raise its epoch; -1: a new one. Versions 3+."""
     producer_epoch: int

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class InitializeShareGroupStateRequest(_Request):
-    """From the group coordinator to the share coordinator: start keeping state.
+    """From the group coordinator to the share coordinator: create the state of a share group's partitions.
 
     Versions 0, flexible from 0.
     """

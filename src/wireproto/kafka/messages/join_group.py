@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class JoinGroupRequest(_Request):
-    """Become a member of a group; answered when the rebalance has gathered everybody. From v4 a newcomer is first told its member
-    id (MEMBER_ID_REQUIRED).
+    """Join a group; answered when all members have joined or the rebalance timeout is over. From v4 a new member gets its member id
+    first (MEMBER_ID_REQUIRED).
 
     Versions 0-9, flexible from 6.
     """

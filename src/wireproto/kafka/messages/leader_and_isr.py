@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LeaderAndIsrRequest(_Request):
-    """From the controller of a ZooKeeper cluster to its brokers: who leads and who is in sync.
+    """From the controller of a ZooKeeper cluster to its brokers: leaders and in-sync replicas.
 
     Versions 0-7, flexible from 4. Versions 0-7 are refused by new releases.
     """
@@ -145,7 +145,7 @@ class LeaderAndIsrPartitionState(_Struct):
     leader_epoch: int
     """Counts the leaders of this partition; -1: unknown."""
     isr: tuple[int, ...]
-    """Who is in sync."""
+    """The replicas in sync."""
     partition_epoch: int
     """Rises with each change of the partition."""
     replicas: tuple[int, ...]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LeaveGroupRequest(_Request):
-    """I am leaving the group; from v3 for several members at once.
+    """Leave a group; from v3 for several members at once.
 
     Versions 0-5, flexible from 4.
     """

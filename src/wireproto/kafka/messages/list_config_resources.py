@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ListConfigResourcesRequest(_Request):
-    """Names of resources that have settings. v0: client metrics only.
+    """List the names of resources that have settings. v0: client metrics only.
 
     Versions 0-1, flexible from 0.
     """
@@ -86,7 +86,7 @@ class ConfigResource(_Struct):
         ) -> None: ...
 
 class ListClientMetricsResourcesRequest(_Struct):
-    """What ListConfigResources version 0 was called before 4.0: the same bytes.
+    """The name of ListConfigResources version 0 before 4.0; the bytes are the same.
 
     Versions 0, flexible from 0.
     """
@@ -99,7 +99,7 @@ class ListClientMetricsResourcesRequest(_Struct):
     unknown_tags: tuple[tuple[int, bytes], ...]
 
 class ListClientMetricsResourcesResponse(_Struct):
-    """What ListConfigResources version 0 was called before 4.0: the same bytes.
+    """The name of ListConfigResources version 0 before 4.0; the bytes are the same.
 
     Versions 0, flexible from 0.
     """

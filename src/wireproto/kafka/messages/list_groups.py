@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ListGroupsRequest(_Request):
-    """Groups that this node coordinates; the whole list takes every node.
+    """List the groups that this node coordinates. A list of all groups needs a request to every node.
 
     Versions 0-5, flexible from 3.
     """

@@ -81,7 +81,7 @@ class ListOffsetsPartition(_Struct):
     timestamp: int
     """Ms; -1 latest, -2 earliest, -3 newest timestamp, -4 earliest local, -5 latest tiered."""
     max_num_offsets: int
-    """At most so many segments. Versions 0."""
+    """At most this many offsets. Versions 0."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:

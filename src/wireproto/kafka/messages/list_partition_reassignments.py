@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ListPartitionReassignmentsRequest(_Request):
-    """Moves that are under way.
+    """List reassignments in progress.
 
     Versions 0, flexible from 0.
     """

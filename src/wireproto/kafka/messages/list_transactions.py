@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ListTransactionsRequest(_Request):
-    """Transactions that this node coordinates; the whole list takes every node.
+    """List the transactions that this node coordinates. A list of all transactions needs a request to every node.
 
     Versions 0-2, flexible from 0.
     """

@@ -125,7 +125,7 @@ class BrokerFeature(_Struct):
         ) -> None: ...
 
 class UnregisterBrokerRecord(_Struct):
-    """A broker is gone for good.
+    """A broker was unregistered.
 
     Versions 0, flexible from 0.
     """
@@ -212,7 +212,7 @@ class PartitionRecord(_Struct):
     """The topic's id: outlives a rename, not a re-creation."""
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
-    """Who is in sync."""
+    """The replicas in sync."""
     removing_replicas: tuple[int, ...]
     adding_replicas: tuple[int, ...]
     leader: int
@@ -224,9 +224,9 @@ class PartitionRecord(_Struct):
     directories: tuple[bytes, ...]
     """Versions 1+."""
     eligible_leader_replicas: tuple[int, ...] | None
-    """Who may lead besides the in-sync ones. Versions 2+."""
+    """Replicas that may lead besides the in-sync ones. Versions 2+."""
     last_known_elr: tuple[int, ...] | None
-    """Who was eligible last. Versions 2+."""
+    """Replicas that were eligible last. Versions 2+."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -280,7 +280,7 @@ class ConfigRecord(_Struct):
         ) -> None: ...
 
 class PartitionChangeRecord(_Struct):
-    """Something of a partition changed; what kept its default did not.
+    """A change of a partition; a field with its default has not changed.
 
     Versions 0-2, flexible from 0.
     """
@@ -310,7 +310,7 @@ class PartitionChangeRecord(_Struct):
     topic_id: bytes
     """The topic's id: outlives a rename, not a re-creation."""
     isr: tuple[int, ...] | None
-    """Who is in sync."""
+    """The replicas in sync."""
     leader: int
     replicas: tuple[int, ...] | None
     removing_replicas: tuple[int, ...] | None
@@ -319,9 +319,9 @@ class PartitionChangeRecord(_Struct):
     directories: tuple[bytes, ...] | None
     """Versions 1+."""
     eligible_leader_replicas: tuple[int, ...] | None
-    """Who may lead besides the in-sync ones. Versions 2+."""
+    """Replicas that may lead besides the in-sync ones. Versions 2+."""
     last_known_elr: tuple[int, ...] | None
-    """Who was eligible last. Versions 2+."""
+    """Replicas that were eligible last. Versions 2+."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -342,7 +342,7 @@ class PartitionChangeRecord(_Struct):
         ) -> None: ...
 
 class FenceBrokerRecord(_Struct):
-    """A broker leads no more (BrokerRegistrationChangeRecord says so since 3.1).
+    """A broker is fenced: it may not lead (since 3.1 in BrokerRegistrationChangeRecord).
 
     Versions 0, flexible from 0.
     """
@@ -364,7 +364,7 @@ class FenceBrokerRecord(_Struct):
         def __init__(self, *, id: int = ..., epoch: int = ..., unknown_tags: tuple[tuple[int, bytes], ...] = ...) -> None: ...
 
 class UnfenceBrokerRecord(_Struct):
-    """A broker may lead again (BrokerRegistrationChangeRecord says so since 3.1).
+    """A broker is not fenced any more (since 3.1 in BrokerRegistrationChangeRecord).
 
     Versions 0, flexible from 0.
     """
@@ -592,7 +592,7 @@ class ProducerIdsRecord(_Struct):
         ) -> None: ...
 
 class BrokerRegistrationChangeRecord(_Struct):
-    """Something of a broker's registration changed.
+    """A change of a broker's registration.
 
     Versions 0-3, flexible from 0.
     """
@@ -705,7 +705,7 @@ class RemoveAccessControlEntryRecord(_Struct):
         def __init__(self, *, id: bytes = ..., unknown_tags: tuple[tuple[int, bytes], ...] = ...) -> None: ...
 
 class NoOpRecord(_Struct):
-    """Nothing; it lets time pass in the log.
+    """No change: advances the log.
 
     Versions 0, flexible from 0.
     """
@@ -720,7 +720,7 @@ class NoOpRecord(_Struct):
     unknown_tags: tuple[tuple[int, bytes], ...]
 
 class ZkMigrationStateRecord(_Struct):
-    """How far the migration from ZooKeeper is.
+    """State of the migration from ZooKeeper.
 
     Versions 0, flexible from 0.
     """
@@ -767,7 +767,7 @@ class RemoveUserScramCredentialRecord(_Struct):
         ) -> None: ...
 
 class BeginTransactionRecord(_Struct):
-    """The records up to EndTransactionRecord hold together.
+    """Begins a transaction: the records up to EndTransactionRecord take effect together, or not at all.
 
     Versions 0, flexible from 0.
     """
@@ -788,7 +788,7 @@ class BeginTransactionRecord(_Struct):
         def __init__(self, *, name: str | None = ..., unknown_tags: tuple[tuple[int, bytes], ...] = ...) -> None: ...
 
 class EndTransactionRecord(_Struct):
-    """They hold.
+    """Ends a transaction, whose records take effect.
 
     Versions 0, flexible from 0.
     """
@@ -947,7 +947,7 @@ class ClearElrRecord(_Struct):
         def __init__(self, *, topic_name: str = ..., unknown_tags: tuple[tuple[int, bytes], ...] = ...) -> None: ...
 
 class UnregisterControllerRecord(_Struct):
-    """A controller is gone for good.
+    """A controller was unregistered.
 
     Versions 0, flexible from 0.
     """

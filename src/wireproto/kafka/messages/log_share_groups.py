@@ -402,7 +402,7 @@ class ShareGroupStatePartitionMetadataKey(_Struct):
         def __init__(self, *, group_id: str = ...) -> None: ...
 
 class ShareGroupStatePartitionMetadataValue(_Struct):
-    """Partitions whose state is being made, is there, or is being deleted.
+    """Partitions whose state is being created, exists, or is being deleted.
 
     Versions 0, flexible from 0.
     """

@@ -70,7 +70,7 @@ class TransactionLogValue(_Struct):
     next_producer_epoch: int
     """Versions 1+."""
     transaction_timeout_ms: int
-    """Open transactions are aborted after so many ms."""
+    """Ms after which an open transaction is aborted."""
     transaction_status: int
     transaction_partitions: tuple[PartitionsSchema, ...] | None
     transaction_last_update_timestamp_ms: int

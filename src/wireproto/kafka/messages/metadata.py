@@ -207,11 +207,11 @@ class MetadataResponsePartition(_Struct):
     leader_epoch: int
     """Counts the leaders of this partition; -1: unknown. Versions 7+."""
     replica_nodes: tuple[int, ...]
-    """Who holds a copy."""
+    """Nodes with a copy."""
     isr_nodes: tuple[int, ...]
-    """Who is in sync."""
+    """The replicas in sync."""
     offline_replicas: tuple[int, ...]
-    """Who is down. Versions 5+."""
+    """Replicas whose nodes are down. Versions 5+."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:

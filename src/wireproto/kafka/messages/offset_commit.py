@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class OffsetCommitRequest(_Request):
-    """Store where a group resumes. v0 keeps it in ZooKeeper (any broker), later ones in the log of the group coordinator.
+    """Commit a group's offsets. v0 stores them in ZooKeeper (any broker), later versions in the log of the group coordinator.
 
     Versions 0-10, flexible from 8. Versions 0-1 are refused by new releases.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class OffsetDeleteRequest(_Request):
-    """Forget committed offsets of a group.
+    """Delete committed offsets of a group.
 
     Versions 0.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class OffsetFetchRequest(_Request):
-    """Where a group resumes. v0 asks ZooKeeper, later ones the group coordinator.
+    """Return a group's committed offsets. v0 reads ZooKeeper, later versions the group coordinator.
 
     Versions 0-10, flexible from 6. Versions 0 are refused by new releases.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class OffsetForLeaderEpochRequest(_Request):
-    """Where the log of a leader epoch ends, to notice a truncation.
+    """Return the end offset of a leader epoch, by which a truncation is noticed.
 
     Versions 0-4, flexible from 4. Versions 0-1 are refused by new releases.
     """

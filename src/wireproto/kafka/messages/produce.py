@@ -175,7 +175,7 @@ class PartitionProduceResponse(_Struct):
     error_message: str | None
     """What the broker has to say about the error, or null. Versions 8+."""
     current_leader: ProduceLeaderIdAndEpoch
-    """Who leads now, when the asked node does not. Versions 10+."""
+    """The present leader, when this node is not it. Versions 10+."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class BatchIndexAndErrorMessage(_Struct):
         ) -> None: ...
 
 class ProduceLeaderIdAndEpoch(_Struct):
-    """who leads now, when the asked node does not."""
+    """the present leader, when this node is not it."""
 
     __slots__ = ("leader_id", "leader_epoch", "unknown_tags")
     NAME: ClassVar[str] = "ProduceLeaderIdAndEpoch"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class PushTelemetryRequest(_Request):
-    """Metrics of the client, as OTLP.
+    """Send the client's metrics, as OTLP.
 
     Versions 0, flexible from 0.
     """

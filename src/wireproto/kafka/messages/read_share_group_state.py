@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ReadShareGroupStateRequest(_Request):
-    """From a leader to the share coordinator: the state of these partitions.
+    """From a leader to the share coordinator: read the state of partitions.
 
     Versions 0, flexible from 0.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ReadShareGroupStateSummaryRequest(_Request):
-    """From the group coordinator to the share coordinator: where partitions start.
+    """From the group coordinator to the share coordinator: read the start offsets of partitions.
 
     Versions 0-1, flexible from 0.
     """

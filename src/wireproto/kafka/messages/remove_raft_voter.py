@@ -10,7 +10,7 @@ from ._base import _Request, _Response
 
 
 class RemoveRaftVoterRequest(_Request):
-    """Take a controller from the voters.
+    """Remove a controller from the voters.
 
     Versions 0, flexible from 0.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RenewDelegationTokenRequest(_Request):
-    """Let a token live longer.
+    """Renew a delegation token.
 
     Versions 0-2, flexible from 2. Versions 0 are refused by new releases.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SaslAuthenticateRequest(_Request):
-    """One step of the SASL conversation.
+    """Send one token of the SASL exchange.
 
     Versions 0-2, flexible from 2.
     """
@@ -57,7 +57,7 @@ class SaslAuthenticateResponse(_Response):
     auth_bytes: bytes
     """What the mechanism says."""
     session_lifetime_ms: int
-    """Re-authenticate before so many ms are over; 0: never. Versions 1+."""
+    """Ms within which the client has to authenticate again; 0: no limit. Versions 1+."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:

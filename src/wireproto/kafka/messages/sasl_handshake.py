@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SaslHandshakeRequest(_Request):
-    """Choose a SASL mechanism. After v0 the tokens go as bare frames, after v1 inside SaslAuthenticate.
+    """Choose a SASL mechanism. After v0 the tokens are sent as frames without a header, after v1 inside SaslAuthenticate.
 
     Versions 0-1.
     """

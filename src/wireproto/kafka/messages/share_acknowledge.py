@@ -174,7 +174,7 @@ class ShareAcknowledgePartitionData(_Struct):
     error_message: str | None
     """What the broker has to say about the error, or null."""
     current_leader: LeaderIdAndEpoch
-    """Who leads now, when the asked node does not."""
+    """The present leader, when this node is not it."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:

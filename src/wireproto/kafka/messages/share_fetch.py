@@ -55,7 +55,7 @@ class ShareFetchRequest(_Request):
     max_wait_ms: int
     """How long to wait for min_bytes, ms."""
     min_bytes: int
-    """Answer once so many bytes are there."""
+    """The response is sent when this many bytes are available."""
     max_bytes: int
     """Soft bound on the answer: the first batch comes even if it is larger."""
     max_records: int
@@ -242,7 +242,7 @@ class ShareFetchPartitionData(_Struct):
     acknowledge_error_code: int
     acknowledge_error_message: str | None
     current_leader: LeaderIdAndEpoch
-    """Who leads now, when the asked node does not."""
+    """The present leader, when this node is not it."""
     records: Slice | bytes | None
     """Record batches; the last one may be cut off."""
     acquired_records: tuple[AcquiredRecords, ...]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ShareGroupDescribeRequest(_Request):
-    """State and members of share groups.
+    """Describe share groups: state and members.
 
     Versions 0-1, flexible from 0. Versions 0 are refused by new releases.
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class StreamsGroupDescribeRequest(_Request):
-    """State, topology and members of streams groups.
+    """Describe streams groups: state, topology and members.
 
     Versions 0-1, flexible from 0.
     """
@@ -114,7 +114,7 @@ class StreamsGroupDescribeDescribedGroup(_Struct):
     topology_description_status: int
     """0: not asked for, 1: none kept, 2: failed to fetch it, 3: it is there. Versions 1+."""
     assignor_name: str | None
-    """Who computes the next assignment. Versions 1+."""
+    """The assignor of the next assignment. Versions 1+."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class StreamsGroupTopologyDescriptionUpdateRequest(_Request):
-    """Tell the coordinator what a streams group's topology looks like, for StreamsGroupDescribe.
+    """Send the coordinator a description of a streams group's topology, for StreamsGroupDescribe.
 
     Versions 0, flexible from 0.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SyncGroupRequest(_Request):
-    """The leader hands in the assignment, every member gets its part.
+    """Send the assignment (the group's leader), and receive one's own part of it (every member).
 
     Versions 0-5, flexible from 4.
     """

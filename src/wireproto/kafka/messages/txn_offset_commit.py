@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TxnOffsetCommitRequest(_Request):
-    """Store where a group resumes, once the transaction commits.
+    """Commit a group's offsets when the transaction commits.
 
     Versions 0-6, flexible from 3.
     """

@@ -10,7 +10,7 @@ from ._base import _Request, _Response
 
 
 class UnregisterBrokerRequest(_Request):
-    """Forget a node that is gone for good.
+    """Remove the registration of a node that will not return.
 
     Versions 0, flexible from 0.
     """

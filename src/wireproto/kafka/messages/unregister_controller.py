@@ -10,7 +10,7 @@ from ._base import _Request, _Response
 
 
 class UnregisterControllerRequest(_Request):
-    """Take a controller out for good.
+    """Remove the registration of a controller that will not return.
 
     Versions 0, flexible from 0.
     """

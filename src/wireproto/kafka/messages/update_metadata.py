@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class UpdateMetadataRequest(_Request):
-    """From the controller of a ZooKeeper cluster to its brokers: what they tell clients.
+    """From the controller of a ZooKeeper cluster to its brokers: the metadata that they return to clients.
 
     Versions 0-8, flexible from 6. Versions 0-8 are refused by new releases.
     """
@@ -175,11 +175,11 @@ class UpdateMetadataPartitionState(_Struct):
     leader_epoch: int
     """Counts the leaders of this partition; -1: unknown."""
     isr: tuple[int, ...]
-    """Who is in sync."""
+    """The replicas in sync."""
     zk_version: int
     replicas: tuple[int, ...]
     offline_replicas: tuple[int, ...]
-    """Who is down. Versions 4+."""
+    """Replicas whose nodes are down. Versions 4+."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class UpdateRaftVoterRequest(_Request):
-    """From a controller: my address or versions have changed.
+    """From a controller: its address or supported versions have changed.
 
     Versions 0, flexible from 0.
     """
@@ -79,7 +79,7 @@ class UpdateRaftVoterResponse(_Response):
     error_code: int
     """0: success."""
     current_leader: CurrentLeader
-    """Who leads now, when the asked node does not."""
+    """The present leader, when this node is not it."""
     unknown_tags: tuple[tuple[int, bytes], ...]
 
     if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class UpdateRaftVoterResponse(_Response):
         ) -> None: ...
 
 class CurrentLeader(_Struct):
-    """who leads now, when the asked node does not."""
+    """the present leader, when this node is not it."""
 
     __slots__ = ("leader_id", "leader_epoch", "host", "port", "unknown_tags")
     NAME: ClassVar[str] = "CurrentLeader"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class VoteRequest(_Request):
-    """Between controllers: vote for me.
+    """Between controllers: request a vote for the sender.
 
     Versions 0-2, flexible from 0.
     """

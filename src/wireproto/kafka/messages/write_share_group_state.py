@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class WriteShareGroupStateRequest(_Request):
-    """From a leader to the share coordinator: keep this state.
+    """From a leader to the share coordinator: store the state of partitions.
 
     Versions 0-1, flexible from 0.
     """

@@ -38,7 +38,7 @@ AGAIN = 1.0
 """Seconds until a look that failed is repeated."""
 
 
-class Coming:
+class NewQueues:
     """Adds queues to a reader's fetcher as they appear.
 
     Args:
@@ -104,8 +104,8 @@ class Coming:
         pause = AGAIN if problem is not None or route is None else self._pause(route)
         self._task, self._due = None, time.monotonic() + pause
         if problem is None:
-            self._transient.over("coming")
-        elif not self._transient.pass_over("coming", problem, time.monotonic()):
+            self._transient.over("new queues")
+        elif not self._transient.pass_over("new queues", problem, time.monotonic()):
             raise problem
 
     def close(self) -> None:

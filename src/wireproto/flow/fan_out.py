@@ -118,7 +118,7 @@ def _once(tasks: Tasks, asked: Mapping[str, Steps[T]]) -> Steps[tuple[dict[str, 
 
 
 def _may_pass(why: TransportError) -> bool:
-    return verdict(why, passing=(TimedOut,)) is not Verdict.NEVER
+    return verdict(why, transient=(TimedOut,)) is not Verdict.NEVER
 
 
 def _none(silent: Mapping[str, TransportError]) -> TransportError:
