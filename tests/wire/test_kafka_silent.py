@@ -129,7 +129,7 @@ def test_records_without_a_key_pass_by_a_leader_that_keeps_silent(broker: DevBro
         assert {receipt.position(ENOUGH).partition for receipt in [producer.send(b"after") for _ in range(4)]} == {0, 1}
 
 
-@pytest.mark.parametrize("how", ["does not answer", "cannot be reached"])
+@pytest.mark.parametrize("how", ["keeps silent", "cannot be reached"])
 def test_small_records_without_a_key_leave_a_leader_that_stands_still(
     broker: DevBroker, topic: str, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
@@ -146,7 +146,7 @@ def test_small_records_without_a_key_leave_a_leader_that_stands_still(
         SecondNode(monkeypatch)(client.cluster.metadata, topic, where, "127.0.0.1", stopped.port)
         stuck = producer.send(b"stuck", partition=where)
         sending = producer._sending
-        until(lambda: sending._unresponsive.silent if how == "does not answer" else sending._unreached, limit=ENOUGH)
+        until(lambda: sending._unresponsive.silent if how == "keeps silent" else sending._unreached, limit=ENOUGH)
         assert {producer.send(b"%d" % number).position(SOON).partition for number in range(20)} == {1 - where}
         monkeypatch.undo()  # the one that there is leads again
         assert stuck.position(ENOUGH).partition == where
