@@ -341,7 +341,7 @@ def test_an_end_that_has_left_goes_on_when_its_wait_is_cancelled(
                 assert [half.state for half in (seen_again, forgotten, away)] == [State.COMMITTING, State.COMMITTING, State.ABORTING]
                 with pytest.raises(UsageError, match="is being committed; its end is sent only once"):
                     await seen_again.abort()
-                with pytest.raises(OutcomeUnknown, match="is under way"):
+                with pytest.raises(OutcomeUnknown, match="the commit was requested"):
                     await seen_again.commit(timeout=0.05)
                 waiting = asyncio.ensure_future(seen_again.commit())
             await waiting

@@ -208,7 +208,7 @@ def test_an_end_that_has_left_is_the_clients_and_not_that_of_the_thread_that_wai
         until(lambda: half.state is State.COMMITTING)
         with pytest.raises(UsageError, match="is being committed; its end is sent only once"):
             half.abort()
-        with pytest.raises(OutcomeUnknown, match="is under way"):
+        with pytest.raises(OutcomeUnknown, match="the commit was requested"):
             half.commit(timeout=0.0)
         assert half.state is State.COMMITTING, "a wait that ends changes nothing"
     assert half.state is State.UNKNOWN, "the close has waited for the answer, which is a refusal here"
@@ -349,13 +349,13 @@ def test_who_may_say_what_about_a_half(client: Any, monkeypatch: pytest.MonkeyPa
     here, elsewhere = object(), object()
     asked = {name: SimpleNamespace(conn=conn) for name, conn in (("here", here), ("elsewhere", elsewhere))}
     book.note("a", "commit")
-    assert [book._said["a"].to(asked[where]) for where in asked] == ["commit", "commit"]  # type: ignore[arg-type]
+    assert [book._known_ends["a"].to(asked[where]) for where in asked] == ["commit", "commit"]  # type: ignore[arg-type]
     book.note("a", "commit", here)  # type: ignore[arg-type]
-    assert [book._said["a"].to(asked[where]) for where in asked] == ["abort", "commit"]  # type: ignore[arg-type]
+    assert [book._known_ends["a"].to(asked[where]) for where in asked] == ["abort", "commit"]  # type: ignore[arg-type]
     book.note("b", "abort")
     book.note("a", "commit")
     book.note("c", "abort")
-    assert list(book._said) == ["a", "c"]
+    assert list(book._known_ends) == ["a", "c"]
 
 
 class Asked:
