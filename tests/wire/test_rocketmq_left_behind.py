@@ -12,7 +12,7 @@ from patience import until
 from wireproto.devbroker import DevBroker
 from wireproto.errors import TransportError
 from wireproto.position import EARLIEST, LATEST, AtTime, Where
-from wireproto.rocketmq import coming, reader
+from wireproto.rocketmq import new_queues, reader
 from wireproto.rocketmq.client import RocketClient
 from wireproto.rocketmq.reader import RocketReader
 
@@ -39,7 +39,7 @@ class Scene:
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    monkeypatch.setattr(coming, "SOON", 0.3)
+    monkeypatch.setattr(new_queues, "SOON", 0.3)
     monkeypatch.setattr(reader, "ENOUGH", 0.5, raising=False)
     with DevBroker(["rocketmq"], auto_create=False) as first, DevBroker(["rocketmq"], auto_create=False) as other, FaultProxy() as proxy:
         address = other.address("rocketmq", "broker")
