@@ -452,8 +452,3 @@ OPERATIONS: dict[str, Operation] = {
     "multi": Operation(14, None, None, None, None),
     "multiRead": Operation(22, None, None, "3.6", None),
 }
-
-
-def operation_name(code: int) -> str:
-    """Return the name of an operation by its code, for texts."""
-    return next((name for name, facts in OPERATIONS.items() if facts.code == code), f"operation {code}")

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from .._codec import ReplyFields
 from ..errors import BrokerError, ValueUnsupported
 from .acl import OPEN
-from .codes import CreateMode, error, operation_name
+from .codes import OPERATIONS, CreateMode, error
 from .messages import (
     ACL,
     CreateRequest,
@@ -91,7 +91,8 @@ class Request(Generic[T]):
     @property
     def what(self) -> str:
         """Its operation and node, for errors: "setData /a"."""
-        return f"{operation_name(self.code)} {self.path}".rstrip()
+        name = next((name for name, facts in OPERATIONS.items() if facts.code == self.code), f"operation {self.code}")
+        return f"{name} {self.path}".rstrip()
 
 
 def failure(code: int, request: Request[Any], peer: str | None = None) -> BrokerError:
