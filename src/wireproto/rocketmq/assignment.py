@@ -35,7 +35,7 @@ from .fetch import Fetched, Fetcher
 from .member import AGAIN, Member, MemberState, Share
 from .offset_lookup import PLACES, OffsetLookup
 from .queue_ids import own
-from .transient_errors import TransientErrors, passes
+from .transient_errors import TransientErrors, away, passes
 
 if TYPE_CHECKING:
     from .broker_requests import ReadPositions
@@ -374,8 +374,10 @@ class Assignment:
                     self.fetcher.add(key[0], self.assigned[key], offset, earliest=earliest)
                     self.queues[key] = self.assigned[key]
                     taken.append(key)
-            for problem in why.values():
+            for key, problem in why.items():
                 problems.setdefault(broker, problem)
+                if key in self.assigned:
+                    self._warn(key, self.assigned[key], problem)
             if not why:
                 self.transient.over(("beginning", broker))
             del self._opening_tasks[broker]
@@ -385,6 +387,12 @@ class Assignment:
             self._take()
         for broker, problem in problems.items():
             self._failed(("beginning", broker), problem)
+
+    def _warn(self, key: TopicPartition, queue: Queue, why: WireprotoError) -> None:
+        """Have the log name a queue that is not read yet, since its broker does not answer."""
+        if away(why):
+            text = "%s[%d]: broker %s does not tell where it begins, and it is read as soon as it does: %s"
+            self.cluster.log.warning(("no answer", key), text, *key, queue.broker, why)
 
     def _begin(self, key: TopicPartition, queue: Queue, until: float) -> Steps[tuple[int, bool]]:
         topic, offsets = key[0], self.member.offsets
@@ -429,17 +437,46 @@ class Assignment:
             yield time.monotonic() + BEGIN_GROUP_PAUSE  # another member may be committing the ends, and be between two brokers just now
         rest = [queue for queue in queues if queue not in heads and queue.broker not in begun | away]
         heads = [queue for queue in heads if queue.broker not in begun | away]
-        offsets, places = self.member.offsets, self.places[topic]
+        offsets = self.member.offsets
         if begun:
             known = yield from self.cluster.gathering({queue: offsets.committed(topic, queue, until) for queue in rest}, "the offset")
             under_way = {queue.broker for queue in rest if known[queue] is not None}
             rest = [queue for queue in rest if queue.broker in under_way]
             heads = [queue for queue in heads if queue.broker in under_way]
-        else:
-            self.begun_without |= {(topic, *queue.home): int(time.time() * 1000) for queue in queues if queue.broker in away}
-        yield from places.all_shown([*rest, *heads], until)
-        for some in (rest, heads):
-            yield from self.cluster.gathering({queue: self._found(topic, queue, until) for queue in some}, "the end")
+        since = int(time.time() * 1000)
+        alone = len({queue.broker for queue in queues}) == 1
+        silent = yield from self._committing_ends(topic, rest, heads, until, alone=alone, needed=not begun)
+        if not begun:
+            self.begun_without |= {(topic, *queue.home): since for queue in queues if queue.broker in away | silent}
+
+    def _committing_ends(
+        self, topic: str, rest: Sequence[Queue], heads: Sequence[Queue], until: float, *, alone: bool, needed: bool
+    ) -> Steps[set[str]]:
+        """Commit the ends of these queues, of each broker the first queue last; returns the brokers that do not answer.
+
+        Args:
+            rest, heads: the queues; those that are the first of their broker. alone: whether the topic has one broker, which has all the
+                time. needed: whether one of the brokers has to answer.
+        Raises:
+            WireprotoError: a broker refuses for good, or none answers and one is needed.
+        """
+
+        def commit(broker: str, late: float) -> Steps[None]:
+            ours = [[queue for queue in some if queue.broker == broker] for some in (rest, heads)]
+            yield from self.places[topic].all_shown([*ours[0], *ours[1]], late)
+            for some in ours:
+                yield from self.cluster.gathering({queue: self._found(topic, queue, late) for queue in some}, "the end")
+
+        asked: dict[TopicPartition, tuple[Queue, Steps[None]]] = {}
+        for queue in heads:
+            late = until if alone else self.member.answer_by(queue.address, until)
+            asked[topic, queue.partition] = queue, commit(queue.broker, late)
+        found, problems = yield from self.member.asking(asked, "the end")
+        for key, why in problems.items():
+            if not passes(why) or (needed and not found):
+                raise why
+            self._warn(key, asked[key][0], why)
+        return {asked[key][0].broker for key in problems}
 
     def _found(self, topic: str, queue: Queue, until: float) -> Steps[None]:
         offsets = self.member.offsets
@@ -573,12 +610,30 @@ class Assignment:
     def where(
         self, at: Earliest | Latest | AtTime, until: float, keys: Set[TopicPartition] | None = None
     ) -> Steps[dict[TopicPartition, int]]:
-        """Find the offsets that `at` means in our queues of the topics asked for, or in those of them that `keys` names."""
+        """Find the offsets that `at` means in our queues of the topics asked for, or in those of them that `keys` names.
+
+        Raises:
+            WireprotoError: a broker does not answer, or refuses; `known` has the offsets that the others returned.
+        """
         assigned = {key: queue for key, queue in self.asked_for().items() if keys is None or key in keys}
-        if not isinstance(at, Earliest):
-            yield from self.places[self.retry_topic].all_shown(assigned.values(), until)
-        looks = {key: self.places[key[0]].of(queue, at, until) for key, queue in assigned.items()}
-        return (yield from self.cluster.gathering(looks, "the place"))
+        found: dict[TopicPartition, int] = {}
+        problems: list[WireprotoError] = []
+
+        def look(broker: str) -> Steps[None]:
+            some = {key: queue for key, queue in assigned.items() if queue.broker == broker}
+            try:
+                if not isinstance(at, Earliest):
+                    yield from self.places[next(iter(some))[0]].all_shown(some.values(), until)
+                looks = {key: self.places[key[0]].of(queue, at, until) for key, queue in some.items()}
+                found.update((yield from self.cluster.gathering(looks, "the place")))
+            except WireprotoError as why:
+                problems.append(why)
+
+        yield from self.cluster.gathering({queue.broker: look(queue.broker) for queue in assigned.values()}, "the places")
+        if problems:
+            problems[0].known = found
+            raise problems[0]
+        return {key: found[key] for key in ours}
 
     def fetch(self, deadline: float) -> Fetched | None:
         """Return the next batch of our queues; None when none came in time."""

@@ -262,18 +262,31 @@ class RocketConsumer(ClosingRole):
         Args:
             timeout: seconds.
         Raises:
-            TransportError, TimedOut: a broker does not answer. BrokerError: a broker refuses.
+            TransportError, TimedOut: a broker does not answer. BrokerError: a broker refuses. `known` has the lags at the other brokers.
             ConcurrentUse: another thread is in a call. Closed: the role or the client was closed.
         """
         with self._only:
             until, assignment = deadline_after(timeout), self._assignment
-            ends = yield from assignment.where(LATEST, until)
+            problem: WireprotoError | None = None
+            try:
+                ends = yield from assignment.where(LATEST, until)
+            except WireprotoError as why:
+                problem, ends = why, dict(why.known or {})
             places, lost = assignment.fetcher.positions(), assignment.fetcher.lost()
             out_of_range = {key for key, end in ends.items() if end < places[key] or key in lost}
             starts = {key: places[key] for key in ends.keys() - out_of_range}
             if out_of_range and self.options.reset != "latest":
-                starts |= yield from assignment.where(EARLIEST, until, out_of_range)
-            return {key: max(0, end - starts.get(key, end)) for key, end in ends.items()}
+                try:
+                    starts |= yield from assignment.where(EARLIEST, until, out_of_range)
+                except WireprotoError as why:
+                    problem = problem or why
+                    starts |= why.known or {}
+                    ends = {key: end for key, end in ends.items() if key in starts}
+            lags = {key: max(0, end - starts.get(key, end)) for key, end in ends.items()}
+            if problem is not None:
+                problem.known = lags
+                raise problem
+            return lags
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Return no records of these partitions until `resume`.

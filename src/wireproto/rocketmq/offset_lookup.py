@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from wireproto.errors import Truncated, WireprotoError
+from wireproto.errors import TimedOut, Truncated, WireprotoError
 from wireproto.flow.resolve import Requests, Resolver, named
 from wireproto.position import AtTime, Earliest, Latest, LogOffset, Position, TopicPartition, Where
 
@@ -79,7 +79,10 @@ class OffsetLookup:
                 raise NoMaster(f"broker {queue.broker} has no master now", topic=self._topic)
             return (yield from self._cluster.invoking(address, message, until=until, accept=PULL_ANSWERS, again=True))
 
-        return self._cluster.retrying(attempt, until)
+        try:
+            return (yield from self._cluster.retrying(attempt, until))
+        except TimedOut as why:
+            raise why.with_context(topic=self._topic, partition=queue.partition) from None
 
     def first(self, queue: Queue, until: float) -> Steps[int]:
         """Return the offset of the first message that the queue still has."""
@@ -97,9 +100,15 @@ class OffsetLookup:
         for queue in queues:
             if queue.address:
                 asked.setdefault(queue.address, []).append(queue)
-        look = self._cluster.dispatch.catching_up
-        waits = {at: self._cluster.retrying(partial(look, at, until, self._topic, some), until) for at, some in asked.items()}
-        yield from self._cluster.gathering(waits, "the queues")
+        catching_up = self._cluster.dispatch.catching_up
+
+        def wait(at: str, some: list[Queue]) -> Steps[None]:
+            try:
+                yield from self._cluster.retrying(partial(catching_up, at, until, self._topic, some), until)
+            except TimedOut as why:
+                raise why.with_context(topic=self._topic, partition=some[0].partition) from None
+
+        yield from self._cluster.gathering({at: wait(at, some) for at, some in asked.items()}, "the queues")
 
     def at_time(self, queue: Queue, ms: int, until: float) -> Steps[int]:
         """Return the offset of the first message stored at or after a time (milliseconds since 1970); the end when there is none yet."""
