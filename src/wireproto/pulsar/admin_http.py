@@ -130,7 +130,9 @@ class AdminHttp:
         """Create a durable subscription beginning at a position; return False when it exists. Steps.
 
         Trap: brokers (4.2.4) ignore isExcluded for a whole entry, and begin with that entry. So the entry behind it is named, which need
-        not exist yet.
+        not exist yet. They ignore batchIndex, too, so that a place within a batch is gone to by a reset of the new subscription. Of that
+        they take batchIndex for the number of messages that are done, where isExcluded is set; if that is all of the batch, it begins with
+        the batch.
 
         Args:
             group: its name. topic: or partition. position: where it begins. deadline: as `time.monotonic()`.
@@ -141,10 +143,15 @@ class AdminHttp:
         body = {"ledgerId": position.ledger, "entryId": entry, "partitionIndex": -1, "isExcluded": position.after and not behind}
         if index >= 0:
             body["batchIndex"] = index
+        path = f"{topic.rest}/subscription/{quote(group, safe='')}"
         try:
-            yield from self.call("PUT", f"{topic.rest}/subscription/{quote(group, safe='')}", deadline, body, topic=str(topic))
+            yield from self.call("PUT", path, deadline, body, topic=str(topic))
         except TopicExists:
             return False
+        done = index + position.after
+        if index >= 0 and done:
+            body |= {"batchIndex": done, "isExcluded": True}
+            yield from self.call("POST", f"{path}/resetcursor", deadline, body, topic=str(topic))
         return True
 
     def close(self) -> None:

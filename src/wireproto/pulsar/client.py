@@ -204,7 +204,8 @@ class PulsarClient(ClientBase[PulsarCluster]):
             topics: one topic or several, by any form of their names; None: the topic of the URL.
             group: name of the subscription.
             start: where a new subscription begins: EARLIEST, LATEST or AtTime, or a mapping of positions by (topic, partition), which needs
-                the option `admin`.
+                the option `admin`. One that exists goes on where it is. Without `admin`, AtTime counts in seconds, and moves also one that
+                exists.
             options: of a consumer.
 
         Raises:

@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -33,7 +34,7 @@ from wireproto.records import Batch
 from ..deadlines import deadline_after
 from . import PulsarApi_pb2 as api
 from .acks import Log
-from .codes import SubscriptionNotFound
+from .codes import SubscriptionNotFound, TopicNotFound
 from .frames import message_id
 from .message_stream import MessageStream
 from .partition_consumer import PartitionConsumer
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from .options import PulsarOptions
 
 T = TypeVar("T")
+Begins = dict[TopicPartition, tuple[int, int, int] | None]
 SOON = 1.0
 """Seconds that an automatic commit may take beside a poll's own."""
 
@@ -62,7 +64,7 @@ class PulsarConsumer(ClosingRole):
     """
 
     def __init__(
-        self, cluster: PulsarCluster, names: list[tuple[str, int, str]], group: str, start: Where, initial: int, options: PulsarOptions
+        self, cluster: PulsarCluster, names: list[tuple[str, int, str]], group: str, start: Where, begins: Begins, options: PulsarOptions
     ) -> None:
         super().__init__("consumer", cluster.loop)
         self._tasks = cluster.tasks
@@ -78,8 +80,7 @@ class PulsarConsumer(ClosingRole):
         subscription = Subscription(
             group,
             EXCLUSIVE if options.mode == "exclusive" else FAILOVER,
-            initial=initial,
-            since=start.ms if isinstance(start, AtTime) else None,
+            initial=NEWEST if isinstance(start, Latest) else OLDEST,
             consumer_name=options.consumer_name,
             priority=options.priority,
             read_compacted=options.read_compacted,
@@ -95,6 +96,11 @@ class PulsarConsumer(ClosingRole):
             marked=self._marked,
             changed=self._changed,
         )
+        for part in self._stream.parts:
+            if part.owner in begins:
+                part.cursor.after = begins[part.owner]
+            elif isinstance(start, AtTime):
+                part.given = replace(subscription, since=start.ms)
 
     @classmethod
     def opening(
@@ -119,8 +125,8 @@ class PulsarConsumer(ClosingRole):
         for topic in topics:
             found = yield from cluster.naming(topic, deadline, create=options.create_topic)
             names += [(topic, number, full) for number, full in found]
-        initial = yield from _initial(cluster, group, start, names, options, deadline)
-        made = cls(cluster, names, group, start, initial, options)
+        begins = yield from _beginning(cluster, group, start, names, options, deadline)
+        made = cls(cluster, names, group, start, begins, options)
         try:
             yield from made._stream.opening(deadline)
             made._stream.grow()
@@ -618,31 +624,62 @@ class PulsarConsumer(ClosingRole):
             raise problem
 
 
-def _initial(
+def _beginning(
     cluster: PulsarCluster, group: str, start: Where, names: Sequence[tuple[str, int, str]], options: PulsarOptions, deadline: float
-) -> Steps[int]:
-    """Return how SUBSCRIBE makes a new subscription begin; explicit positions are set over the admin interface before."""
-    if isinstance(start, (Earliest, AtTime)):
-        return OLDEST
-    if isinstance(start, Latest):
-        return NEWEST
-    from .admin import PulsarAdmin  # needed by positions that are given, alone
+) -> Steps[Begins]:
+    """Create the subscription over the admin interface where it is to begin at positions or a time, and does not exist yet.
+
+    Returns:
+        the partitions of which that is done; and within which batch the new one begins: behind this record, or None.
+    """
+    if isinstance(start, (Earliest, Latest)) or (isinstance(start, AtTime) and options.admin is None):
+        return {}
+    from .admin import PulsarAdmin  # needed by positions and times that are given, alone
 
     admin = PulsarAdmin(cluster)
     full = {(topic, number): name for topic, number, name in names}
-    requests = resolver(full).requests(start, full)
+    begins: Begins = {}
+    if isinstance(start, AtTime):
+        for key, place in (yield from _places_at(cluster, start, full, deadline)).items():
+            yield from steps(admin.create_group)(group, full[key], place, timeout=deadline - time.monotonic())
+            begins[key] = None
+        return begins
+    requests = {key: _position(where) for key, where in resolver(full).requests(start, full).items()}  # before any is created
     firsts = yield from first_ledgers(cluster, full, requests, deadline)
     for key, where in requests.items():
-        if not isinstance(where, MessageId):
-            raise OptionError(f"a subscription begins at one place for all partitions, or at a position in each, not at {where!r}")
         place = where
         if is_gone(where, firsts.get(key, -1), options):
             if (yield from _exists(admin, group, full[key], deadline)):
                 continue
             instead = {key: going_on(where, firsts[key], options, cluster.log)}
             place = (yield from finding(cluster, key[0], {key[1]: full[key]}, instead, deadline))[key]
-        yield from steps(admin.create_group)(group, full[key], place, timeout=deadline - time.monotonic())
-    return OLDEST
+        made = yield from steps(admin.create_group)(group, full[key], place, timeout=deadline - time.monotonic())
+        cursor = Cursor(unread(*key))
+        cursor.start_at(place)
+        begins[key] = cursor.after if made and cursor.after is not None and cursor.after[2] >= 0 else None
+    return begins
+
+
+def _position(where: Request) -> MessageId:
+    """Return a position at which a subscription is to begin; raises OptionError for any other place."""
+    if not isinstance(where, MessageId):
+        raise OptionError(f"a subscription begins at one place for all partitions, or at a position in each, not at {where!r}")
+    return where
+
+
+def _places_at(
+    cluster: PulsarCluster, start: AtTime, full: Mapping[TopicPartition, str], deadline: float
+) -> Steps[dict[TopicPartition, MessageId]]:
+    """Return the places of a time; without partitions that are not there yet, keep nothing, or do not answer."""
+    places: dict[TopicPartition, MessageId] = {}
+    until = time.monotonic() + (deadline - time.monotonic()) / 2
+    for topic in {topic for topic, _ in full}:
+        numbers = {number: name for (of, number), name in full.items() if of == topic and name.startswith("persistent:")}
+        try:
+            places |= yield from finding(cluster, topic, numbers, dict.fromkeys([(topic, number) for number in numbers], start), until)
+        except (TopicNotFound, TransportError) as why:
+            places |= {key: place for key, place in (why.known or {}).items() if isinstance(place, MessageId)}
+    return places
 
 
 def _exists(admin: PulsarAdmin, group: str, name: str, deadline: float) -> Steps[bool]:
