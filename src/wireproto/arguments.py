@@ -8,10 +8,11 @@ argument, the value, and what is allowed. The module knows errors only.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from .errors import OptionError
 
+T = TypeVar("T")
 MOST = 0x7FFFFFFF
 """The greatest number of partitions that any protocol can carry."""
 
@@ -87,6 +88,38 @@ def numbers(name: str, value: Any) -> Collection[int] | None:
         return None
     if isinstance(value, str | bytes) or not isinstance(value, Collection) or not all(type(item) is int for item in value):
         raise OptionError(f"{name} is None, or several numbers of partitions, not {value!r}")
+    return value
+
+
+def each(name: str, value: Any, kind: type[T], what: str) -> list[T]:
+    """Return several objects of one type as a list, in their order.
+
+    Args:
+        name: the argument, for errors. value: as given. kind: the type. what: the objects, in words.
+
+    Raises:
+        OptionError: it is no iterable, or has another object.
+    """
+    if isinstance(value, str | bytes | Mapping | kind) or not isinstance(value, Iterable):
+        raise OptionError(f"{name} is several {what}, not {value!r}")
+    items = list(value)
+    for item in items:
+        if not isinstance(item, kind):
+            raise OptionError(f"each of {name} is one of {what}, not {item!r}")
+    return items
+
+
+def one_partition(name: str, value: Any) -> tuple[str, int]:
+    """Return a (topic, partition).
+
+    Args:
+        name: the argument, for errors. value: as given.
+
+    Raises:
+        OptionError: it is none.
+    """
+    if not isinstance(value, tuple) or len(value) != 2 or not isinstance(value[0], str) or type(value[1]) is not int:
+        raise OptionError(f"{name} is a (topic, partition), not {value!r}")
     return value
 
 

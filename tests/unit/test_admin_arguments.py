@@ -12,7 +12,12 @@ import wireproto
 import wireproto.aio
 from wireproto import EARLIEST
 from wireproto.devbroker import DevBroker
+from wireproto.devbroker.zookeeper.requests import NAMES
 from wireproto.errors import OptionError
+from wireproto.kafka.admin_transactions import OpenTransaction, ProducerInfo
+from wireproto.zookeeper.acl import ANYONE
+from wireproto.zookeeper.messages import ACL
+from wireproto.zookeeper.multi import Create
 
 PROTOCOLS = ("kafka", "pulsar", "rocketmq", "zookeeper")
 GROUPS = ("kafka", "pulsar", "rocketmq")
@@ -37,6 +42,9 @@ OF_GROUPS: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     *(("group_positions", ("g", bad), {}, "topic") for bad in (None, b"t", 3)),
     *(("commit", ("g", bad), {}, "places") for bad in (None, [], "x", {"x": 1}, {("t", "0"): 1}, {(3, 0): 1})),
 ]
+HANDED = OpenTransaction("name", 1, 0, True)
+PRODUCER = ProducerInfo(1, 0, 0, 0, 0, 0)
+WRONG_ACLS = "open", 3, b"x", {"perms": 31}, ["world:anyone:cdrwa"], [None], ACL(perms=31, id=ANYONE), [(31, ANYONE)]
 OWN: dict[str, list[tuple[str, tuple[Any, ...], dict[str, Any], str]]] = {
     "kafka": [
         *(("describe_topics", (bad,), {}, "topics") for bad in ("t", b"t", 3, [3])),
@@ -51,6 +59,17 @@ OWN: dict[str, list[tuple[str, tuple[Any, ...], dict[str, Any], str]]] = {
         *(("describe_producers", (bad,), {}, "topic") for bad in (None, 3, [3])),
         *(("describe_producers", ("t",), {"partitions": bad}, "partitions") for bad in (0, ["0"])),
         *(("end_transactions", ((),), {"commit": bad}, "commit") for bad in ("false", 0, None)),
+        *(("end_transactions", (bad,), {"commit": True}, "transactions") for bad in (None, 3, "x", b"x", ["x"], [None], [(1, 2)], HANDED)),
+        *(
+            (method, (bad, PRODUCER), {}, "key")
+            for method in ("abort_transaction", "commit_transaction")
+            for bad in (None, "t", ("t",), ("t", "0"), (b"t", 0), ("t", True), ["t", 0])
+        ),
+        *(
+            (method, (("t", 0), bad), {}, "producer")
+            for method in ("abort_transaction", "commit_transaction")
+            for bad in (None, 3, "x", HANDED, [PRODUCER])
+        ),
     ],
     "pulsar": [
         *(("create_topic", ("new",), {"partitions": bad}, "partitions") for bad in (-1, False)),
@@ -65,6 +84,8 @@ OWN: dict[str, list[tuple[str, tuple[Any, ...], dict[str, Any], str]]] = {
         *(("ledgers", ("t", bad), {}, "partition") for bad in ("0", True, -2)),
         *(("create_group", ("g", "t", bad), {}, "position") for bad in (None, 3, EARLIEST)),
         *(("end_transactions", ((),), {"commit": bad}, "commit") for bad in ("false", 0, None)),
+        *(("end_transactions", (bad,), {"commit": True}, "transactions") for bad in (None, 3, "x", ["x"], [None], [(1, 2)], [HANDED])),
+        *(("open_transactions", (bad,), {}, "transactions") for bad in (None, 3, "x", ["x"], [None], [(1, 2)], [HANDED])),
     ],
     "rocketmq": [
         *(("create_topic", ("new",), {"partitions": bad}, "partitions") for bad in (0, -1)),
@@ -76,6 +97,7 @@ OWN: dict[str, list[tuple[str, tuple[Any, ...], dict[str, Any], str]]] = {
     "zookeeper": [
         *(("create_topic", ("new",), {"partitions": bad}, "partitions") for bad in (0, 2)),
         ("create_topic", ("new",), {"config": {"perm": "6"}}, "perm"),
+        *(("create_topic", ("new",), {"acl": bad}, "acl") for bad in WRONG_ACLS),
     ],
 }
 
@@ -126,3 +148,33 @@ def test_a_wrong_argument_of_an_admin_is_named_under_asyncio(broker: DevBroker, 
                 await admin.describe_topic(b"t")  # type: ignore[arg-type]
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("bad", WRONG_ACLS, ids=repr)
+def test_a_wrong_access_list_is_named_and_nothing_is_sent(broker: DevBroker, bad: Any) -> None:
+    """In each call of ZooKeeper's tree that takes one, also as an operation of a multi."""
+    with wireproto.connect(broker.url("zookeeper")) as client:
+        tree = client.tree()
+        tree.ensure("/acl/there")
+        before = tree.get_acl("/acl/there")
+        asked = broker.faults("zookeeper")
+        asked.clear()
+        calls: list[Any] = [
+            lambda: tree.create("/acl/new", acl=bad),
+            lambda: tree.create("/acl/a/b/c", acl=bad, parents=True),
+            lambda: tree.create2("/acl/new", acl=bad),
+            lambda: tree.create_async("/acl/new", acl=bad).result(20.0),
+            lambda: tree.ensure("/acl/a/b", acl=bad),
+            lambda: tree.ensure("/acl/there", acl=bad),
+            lambda: tree.set_acl("/acl/there", bad),
+            lambda: tree.set_acl("/acl/there", None),
+            lambda: tree.multi([Create("/acl/new", acl=bad)]),
+            lambda: client.admin().create_topic("with-acl", acl=bad),
+        ]
+        for call in calls:
+            with pytest.raises(OptionError, match="acl"):
+                call()
+        assert not [name for name in set(NAMES.values()) - {"ping"} if asked.seen(name)]
+        assert tree.get_acl("/acl/there") == before
+        assert asked.seen("getACL") == 1
+        assert tree.children("/acl")[0] == ["there"]

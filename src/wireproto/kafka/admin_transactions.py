@@ -296,8 +296,9 @@ class TransactionAdmin:
         Returns:
             those that had ended otherwise, or took too long, with their coordinator's error; empty when all ended as asked.
         Raises:
-            TimedOut: not all have ended; call again. AuthError, Unreachable, Closed.
+            TimedOut: not all have ended; call again. AuthError, Unreachable, Closed. OptionError: something else is given; none is ended.
         """
+        given = arguments.each("transactions", transactions, OpenTransaction, "what hand_over returned (OpenTransaction)")
         arguments.boolean("commit", commit)
         deadline = deadline_after(timeout)
         otherwise: dict[OpenTransaction, BrokerError] = {}
@@ -309,7 +310,7 @@ class TransactionAdmin:
             except OVER as why:
                 otherwise[one] = lost.explain(why, "it may have ended as was asked")
 
-        yield from self._cluster.tasks.every([(f"ending the transaction of {one.name!r}", end(one)) for one in transactions], deadline)
+        yield from self._cluster.tasks.every([(f"ending the transaction of {one.name!r}", end(one)) for one in given], deadline)
         return otherwise
 
     @operation
@@ -443,6 +444,9 @@ class TransactionAdmin:
 
     def _marking(self, key: TopicPartition, producer: ProducerInfo, commit: bool, timeout: float) -> Steps[None]:
         """Have the partition's leader write the marker that ends the transaction (WriteTxnMarkers)."""
+        arguments.one_partition("key", key)
+        if not isinstance(producer, ProducerInfo):
+            raise OptionError(f"producer is a ProducerInfo, as describe_producers returns it, not {producer!r}")
         if producer.transaction_start is None:
             raise UsageError(f"producer {producer.producer_id} has no transaction open there", topic=key[0], partition=key[1])
         topic, number = key

@@ -421,9 +421,10 @@ class PulsarAdmin(Closing):
             TimedOut: not all have ended. NotAllowedError: the cluster has no transactions. AuthError: a coordinator refuses the
                 credentials.
         """
-        arguments.boolean("commit", commit)
-        from .coordinators import OVER, Coordinators
+        from .coordinators import OVER, Coordinators, TransactionId
 
+        given = arguments.each("transactions", transactions, TransactionId, "what hand_over returned (TransactionId)")
+        arguments.boolean("commit", commit)
         deadline, coordinators = deadline_after(timeout), Coordinators(self._cluster)
         gone: dict[TransactionId, BrokerError] = {}
 
@@ -434,7 +435,7 @@ class PulsarAdmin(Closing):
             except OVER as why:
                 gone[one] = lost.explain(why, "it may have ended as was asked")
 
-        yield from self._cluster.tasks.every([(f"ending transaction {one}", end(one)) for one in transactions], deadline)
+        yield from self._cluster.tasks.every([(f"ending transaction {one}", end(one)) for one in given], deadline)
         return gone
 
     @operation
@@ -448,8 +449,9 @@ class PulsarAdmin(Closing):
             TimedOut: not all coordinators have answered. NotAllowedError: the cluster has no transactions. AuthError: one refuses the
                 credentials.
         """
-        from .coordinators import OVER, Coordinators
+        from .coordinators import OVER, Coordinators, TransactionId
 
+        given = arguments.each("transactions", transactions, TransactionId, "what hand_over returned (TransactionId)")
         deadline, coordinators = deadline_after(timeout), Coordinators(self._cluster)
         found: set[TransactionId] = set()
 
@@ -461,7 +463,7 @@ class PulsarAdmin(Closing):
                 return
             found.add(one)
 
-        yield from self._cluster.tasks.every([(f"looking for transaction {one}", look(one)) for one in transactions], deadline)
+        yield from self._cluster.tasks.every([(f"looking for transaction {one}", look(one)) for one in given], deadline)
         return frozenset(found)
 
     def close(self, timeout: float = 30.0) -> None:

@@ -21,6 +21,7 @@ from .codes import NodeExists
 from .errors import ConnectionLoss, Doubt
 from .layout import ENTRIES, TAKEN, by_sequence, next_sequence, position, queue_path, resolve
 from .multi import Create
+from .operations import access
 from .paths import join, parents
 from .reader import first_since
 
@@ -113,8 +114,9 @@ class QueueAdmin(Closing):
         config = arguments.settings(config)
         if config:
             raise OptionError(f"a ZooKeeper queue has no configuration: {', '.join(sorted(config))}")
+        given = None if acl is None else access(acl)
         with Doubt() as doubt:
-            yield from self._creating(queue_path(topic), acl, deadline_after(timeout), doubt)
+            yield from self._creating(queue_path(topic), given, deadline_after(timeout), doubt)
 
     def _creating(self, path: str, acl: Sequence[ACL] | None, deadline: float, doubt: Doubt) -> Steps[None]:
         for above in parents(path):

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any, Generic, TypeVar
 
+from .. import arguments
 from .._codec import ReplyFields
-from ..errors import BrokerError, ValueUnsupported
+from ..errors import BrokerError, OptionError, ValueUnsupported
 from .acl import OPEN
 from .codes import OPERATIONS, CreateMode, error
 from .messages import (
@@ -175,9 +176,15 @@ def count(server_path: str, path: str) -> Request[int]:
 
 
 def access(acl: Sequence[ACL] | None) -> tuple[ACL, ...]:
-    """Return the access list to send; None is open to anyone. Raises ValueUnsupported for an empty list."""
+    """Return the access list to send; None is open to anyone.
+
+    Raises:
+        OptionError: it is not several `ACL`. ValueUnsupported: it is empty.
+    """
     if acl is None:
         return OPEN
+    if acl is not OPEN:
+        acl = arguments.each("acl", acl, ACL, "access list entries (ACL)")
     if not acl:
         raise ValueUnsupported("an access list cannot be empty")
     return tuple(acl)
@@ -276,6 +283,8 @@ def set_data(node: bytes, path: str, data: bytes | None, version: int = -1) -> R
 
 
 def set_acl(server_path: str, path: str, acl: Sequence[ACL], version: int = -1) -> Request[Stat]:
-    """Make a setACL request; its value is the stat."""
+    """Make a setACL request; its value is the stat. Raises as `access`, also for None, which would open the node to anyone."""
+    if acl is None:
+        raise OptionError("acl is several access list entries (ACL), not None")
     body = SetACLRequest(path=server_path, acl=access(acl), version=version).encode()
     return Request(SET_ACL, body, lambda frame: SetACLResponse.decode(frame, start=HEADER).stat, path, repeats=False)

@@ -336,8 +336,9 @@ class Tree(Closing):
         Raises:
             NoAuth: a missing node may not be created. TimedOut, SessionExpired, Closed, ValueUnsupported: see the module.
         """
+        given = None if acl is None else op.access(acl)
         with Doubt() as doubt:
-            return (yield from self._ensure(self._root.out(path), acl, deadline_after(timeout), doubt))
+            return (yield from self._ensure(self._root.out(path), given, deadline_after(timeout), doubt))
 
     @stepwise
     def set(self, path: str, data: bytes | None, *, version: int = -1, timeout: float = 30.0) -> Stat:
