@@ -38,14 +38,14 @@ class LostAnswer:
             self.failure, self._sent = why, sent
 
     def __str__(self) -> str:
-        return self._said(str(self.failure))
+        return self._text(str(self.failure))
 
     @property
     def text(self) -> str:
         """The same without the failure's context, such as the peer: for an error that has that context itself."""
-        return self._said("" if self.failure is None else self.failure.text)
+        return self._text("" if self.failure is None else self.failure.text)
 
-    def _said(self, failure: str) -> str:
+    def _text(self, failure: str) -> str:
         why = self.failure
         if why is None:
             return f"each {self._request} that was sent was answered"

@@ -633,7 +633,7 @@ class Assignment:
         if problems:
             problems[0].known = found
             raise problems[0]
-        return {key: found[key] for key in ours}
+        return {key: found[key] for key in assigned}
 
     def fetch(self, deadline: float) -> Fetched | None:
         """Return the next batch of our queues; None when none came in time."""
