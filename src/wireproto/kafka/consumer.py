@@ -622,7 +622,10 @@ class KafkaConsumer(ClosingRole, AbandonedRole):
             requests = positions.PLACES.requests(where, sorted(self.assignment), "seek")
             placing = self._fetcher.placing
             later: dict[TopicPartition, WireprotoError] = {}
-            found = yield from timing.finding(self._cluster, requests, deadline_after(timeout), self._options, later=later)
+            deadline = deadline_after(timeout)
+            found = yield from timing.finding(self._cluster, requests, deadline, self._options, later=later)
+            if later and not found and any(isinstance(why, TransportError) for why in later.values()):  # no leader has answered
+                found, later = (yield from timing.finding(self._cluster, requests, deadline, self._options)), {}
             self._fetcher.place_later({key: requests[key] for key in sorted(later)}, later, timing.finding)
             for key, offset in found.items():
                 (self._fetcher.place if key in placing.waiting else self._fetcher.plan.seek)(key, offset)

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from ..deadlines import deadline_after
-from ..errors import OptionError, WireprotoError
+from ..errors import OptionError, TransportError, WireprotoError
 from ..flow.abandoned_role import AbandonedRole
 from ..flow.resolve import named
 from ..net.task import Steps, operation
@@ -135,6 +135,8 @@ class KafkaReader(AbandonedRole):
             deadline = deadline_after(timeout)
             later: dict[TopicPartition, WireprotoError] | None = None if self.stops else {}
             found = yield from timing.finding(self._cluster, requests, deadline, self._options, later=later)
+            if later and not found and any(isinstance(why, TransportError) for why in later.values()):  # no leader has answered
+                found, later = (yield from timing.finding(self._cluster, requests, deadline, self._options)), {}
             self._resting = False
             self._fetcher.place_later({key: requests[key] for key in sorted(later or ())}, later or {}, timing.finding)
             for key, offset in found.items():
