@@ -225,7 +225,6 @@ def test_a_broker_that_starts_is_asked_again_until_the_time_is_over() -> None:
         (MessageId("t", -1, 7, 4), {"ledgerId": 7, "entryId": 4, "partitionIndex": -1, "isExcluded": False}),
         (MessageId("t", -1, 7, 4, after=True), {"ledgerId": 7, "entryId": 5, "partitionIndex": -1, "isExcluded": False}),
         (MessageId("t", -1, 7, 4, 0), {"ledgerId": 7, "entryId": 4, "partitionIndex": -1, "isExcluded": False, "batchIndex": 0}),
-        (MessageId("t", -1, 7, 4, 2, after=True), {"ledgerId": 7, "entryId": 4, "partitionIndex": -1, "isExcluded": True, "batchIndex": 2}),
     ],
 )
 def test_a_subscription_is_made_where_it_is_to_begin(place: MessageId, body: dict[str, Any]) -> None:
@@ -234,6 +233,21 @@ def test_a_subscription_is_made_where_it_is_to_begin(place: MessageId, body: dic
         [(method, path, sent)] = peer.asked
     assert (method, path) == ("PUT", "/admin/v2/persistent/public/default/t/subscription/a%2Fb")
     assert json.loads(sent) == body
+
+
+@pytest.mark.parametrize(
+    ("place", "made_after", "done"), [(MessageId("t", -1, 7, 4, 2), False, 2), (MessageId("t", -1, 7, 4, 2, after=True), True, 3)]
+)
+def test_a_subscription_that_is_to_begin_within_a_batch_is_reset_to_it(place: MessageId, made_after: bool, done: int) -> None:
+    """Brokers (4.2.4) ignore the index when they create a subscription, and that of a reset is the number of messages that are done."""
+    with asking(answer("204 No Content")) as (admin, peer):
+        assert admin.create_group("a/b", "t", place)
+        made, reset = peer.asked
+    path, entry = "/admin/v2/persistent/public/default/t/subscription/a%2Fb", {"ledgerId": 7, "entryId": 4, "partitionIndex": -1}
+    assert made[:2] == ("PUT", path)
+    assert json.loads(made[2]) == {**entry, "isExcluded": made_after, "batchIndex": 2}
+    assert reset[:2] == ("POST", f"{path}/resetcursor")
+    assert json.loads(reset[2]) == {**entry, "isExcluded": True, "batchIndex": done}
 
 
 def test_a_subscription_that_is_there_is_left_alone() -> None:

@@ -13,7 +13,7 @@ from patience import KEPT, until
 from wireproto.devbroker import DevBroker
 from wireproto.errors import TransportError
 from wireproto.position import EARLIEST, LATEST, AtTime, Where
-from wireproto.rocketmq import coming, member, reader
+from wireproto.rocketmq import member, new_queues, reader
 from wireproto.rocketmq.client import RocketClient
 
 ASKED = "GetMinOffset", "GetMaxOffset", "SearchOffsetByTimestamp"
@@ -39,7 +39,7 @@ class Scene:
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    monkeypatch.setattr(coming, "SOON", 0.3)
+    monkeypatch.setattr(new_queues, "SOON", 0.3)
     monkeypatch.setattr(reader, "ENOUGH", 0.5)
     monkeypatch.setattr(member, "ASK", 0.5)
     with DevBroker(["rocketmq"], auto_create=False) as first, DevBroker(["rocketmq"], auto_create=False) as other:
