@@ -250,7 +250,7 @@ def test_a_flush_and_a_close_name_what_is_refused_raise_it_once_and_log_it(
 
 def test_a_flush_waits_out_a_refusal_that_passes(client: RocketClient, topic: str, faults: Faults, monkeypatch: pytest.MonkeyPatch) -> None:
     """Longer than the broker is given for one answer."""
-    monkeypatch.setattr("wireproto.rocketmq.member.ASK", 0.2)
+    monkeypatch.setattr("wireproto.rocketmq.member.ANSWER_TIMEOUT", 0.2)
     put(client, topic, 2)
     with client.queue(topic, "g-passing", ack_group_time=LONG) as worker:
         taken(worker).ack(wait=True)
@@ -328,7 +328,7 @@ def test_a_flush_waits_for_the_last_commit_of_a_queue_that_falls_to_another_memb
             delivery.ack(wait=delivery.value == b"0")  # whichever queue falls to the other member, acks of it wait
         faults.delay(COMMIT, 1.5)
         with dial().queue(topic, group, ack_group_time=LONG, rebalance_interval=0.2):
-            until(lambda: worker.receive(0.05) is None and bool(worker._assignment.givings()))
+            until(lambda: worker.receive(0.05) is None and bool(worker._assignment.last_commits()))
             with pytest.raises(TimedOut, match="fell to another member"):
                 worker.flush(0.1)
             worker.flush()

@@ -41,7 +41,7 @@ class Scene:
 def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     monkeypatch.setattr(new_queues, "SOON", 0.3)
     monkeypatch.setattr(reader, "ENOUGH", 0.5)
-    monkeypatch.setattr(member, "ASK", 0.5)
+    monkeypatch.setattr(member, "ANSWER_TIMEOUT", 0.5)
     with DevBroker(["rocketmq"], auto_create=False) as first, DevBroker(["rocketmq"], auto_create=False) as other:
         first.call("rocketmq", "register", "calm", other.address("rocketmq", "broker"))
         with wireproto.connect(first.url("rocketmq"), timeout=20.0, request_timeout=5.0) as client:
