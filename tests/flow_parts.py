@@ -118,8 +118,9 @@ class Quiet(WireCore):
     def failed(self, batch: Batch, why: WireprotoError) -> None:
         self.told.append((batch, why))
 
-    def overdue(self, batch: Batch, trouble: str) -> WireprotoError:
-        return TimedOut(f"overdue{trouble}")
+    def overdue(self, batch: Batch) -> WireprotoError:
+        late: TimedOut = batch.queue.explain(TimedOut("overdue"), batch)
+        return late
 
     def put(self, value: int, key: Any = "a", *, full: bool = False) -> Batch:
         with self.sender.lock:

@@ -150,8 +150,9 @@ class World(WireCore):
         assert batch not in self.told, "told once"
         self.told.append(batch)
 
-    def overdue(self, batch: Batch, trouble: str) -> WireprotoError:
-        return TimedOut(f"late{trouble}")
+    def overdue(self, batch: Batch) -> WireprotoError:
+        late: TimedOut = batch.queue.explain(TimedOut("late"), batch)
+        return late
 
     # what happens
 

@@ -578,20 +578,12 @@ class Sender(InterruptRecovery, SenderCore):
                 if now >= queue.held_until:
                     del self._paused[key]
                     self._due[key] = queue
-        self._fail((batch, self._late(batch)) for batch in expired)
+        self._fail((batch, self._wire.overdue(batch)) for batch in expired)
         try:
             self.drain()
         finally:
             with self._lock:
                 self._wake_at(self.wakeup())
-
-    def _late(self, batch: Any) -> WireprotoError:
-        """Return the error of a batch whose delivery timeout is over; its cause is the last error, where its text names that."""
-        last, named = batch.queue.last_error, batch.queue.last_error_text(batch)
-        why: WireprotoError = self._wire.overdue(batch, named)
-        if named and why.text.endswith(named):
-            why.__cause__ = why.__cause__ or last
-        return why
 
     def _overdue(self, now: float) -> Iterator[Any]:
         """Take out and yield the batches whose delivery timeout is over, also those in flight. Lock held."""

@@ -117,6 +117,6 @@ class Wire(Protocol):
         """Note that a batch failed with this error. Called once; `settled` follows."""
         ...
 
-    def overdue(self, batch: Any, trouble: str) -> WireprotoError:
-        """Return the error for a batch whose delivery timeout is over; `trouble` is text about the last error, or empty."""
+    def overdue(self, batch: Any) -> WireprotoError:
+        """Return the error for a batch whose delivery timeout is over; `PartitionQueue.explain` adds the last error to it."""
         ...

@@ -324,15 +324,12 @@ class KafkaSender(KafkaSendCore):
         if batch.owner is not None:
             batch.owner.failed(batch, why)
 
-    def overdue(self, batch: OutBatch, trouble: str) -> WireprotoError:
-        """Return the error of a batch whose delivery timeout is over.
-
-        Args:
-            batch: the batch. trouble: text about what kept it.
-        """
+    def overdue(self, batch: OutBatch) -> WireprotoError:
+        """Return the error of a batch whose delivery timeout is over."""
         doubt = "; it may still be in the log" if batch.doubtful or batch in batch.queue.in_flight else ""
-        text = f"the record was not acknowledged within {self._options.delivery_timeout:g} s{doubt}{trouble}"
-        return TimedOut(text, topic=batch.key[0], partition=batch.key[1])
+        text = f"the record was not acknowledged within {self._options.delivery_timeout:g} s{doubt}"
+        late: TimedOut = batch.queue.explain(TimedOut(text, topic=batch.key[0], partition=batch.key[1]), batch)
+        return late
 
     # --- responses: in the I/O thread, or at once in a waiting thread when all is well ---
 

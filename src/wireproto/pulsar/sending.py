@@ -160,18 +160,15 @@ class PulsarSender(WireCore):
             # what was stored behind this batch would make the broker drop it when the user repeats it under its ids
             self.core.fail([batch.key], why)
 
-    def overdue(self, batch: OutBatch, trouble: str) -> WireprotoError:
-        """Return the error of a batch that was not acknowledged within the delivery timeout.
-
-        Args:
-            batch: that is late. trouble: what kept it, as text.
-        """
+    def overdue(self, batch: OutBatch) -> WireprotoError:
+        """Return the error of a batch that was not acknowledged within the delivery timeout."""
         partition: PartitionProducer = batch.key
         text = f"not acknowledged within {self._options.delivery_timeout:g} s"
         if batch.attempts:
             text += "; it may be stored"
             self._leave_silence(partition.link, batch)
-        return TimedOut(text + trouble, topic=partition.topic, partition=partition.number)
+        late: TimedOut = batch.queue.explain(TimedOut(text, topic=partition.topic, partition=partition.number), batch)
+        return late
 
     @staticmethod
     def _leave_silence(link: Connection | None, batch: OutBatch) -> None:

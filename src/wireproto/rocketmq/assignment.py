@@ -629,7 +629,9 @@ class Assignment:
             except WireprotoError as why:
                 problems.append(why)
 
-        yield from self.cluster.gathering({queue.broker: look(queue.broker) for queue in assigned.values()}, "the places")
+        yield from self.cluster.gathering(
+            {broker: look(broker) for broker in dict.fromkeys(queue.broker for queue in assigned.values())}, "the places"
+        )
         if problems:
             problems[0].known = found
             raise problems[0]

@@ -198,15 +198,16 @@ class RocketSender(RocketSendCore):
         """Report the error of a batch to its producer."""
         batch.owner.failed(batch, why)
 
-    def overdue(self, batch: RocketBatch, trouble: str) -> WireprotoError:
+    def overdue(self, batch: RocketBatch) -> WireprotoError:
         """Make the error of a batch whose delivery timeout is over: its queue's last one, if there is one."""
         problem = self._problems.get(batch.home)
         return copy(problem) if problem is not None else self.late(batch)
 
     def late(self, batch: RocketBatch) -> TimedOut:
         """Make the error of a batch that was not acknowledged in time."""
-        text = f"no acknowledgement in time; the record may still arrive{batch.queue.last_error_text(batch)}"
-        return TimedOut(text, topic=self._topic, partition=batch.home)
+        why = TimedOut("no acknowledgement in time; the record may still arrive", topic=self._topic, partition=batch.home)
+        batch.queue.explain(why, batch)
+        return why
 
     # --- answers: in the I/O thread; a plain success also in a thread that waits ---
 
